@@ -29,6 +29,7 @@ from ingest.start.survey import survey_start
 from ingest.time_warnings import start_warnings
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.checkpoint.refused_starts import refusals_noted
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.recovery_report import Recovery
@@ -64,6 +65,11 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     Redis does not answer; RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or
     needed records are gone; RunEnded: the run that this start asks for is over.
     """
+    with refusals_noted(settings.redis, settings.input(name).ordered_topic):
+        return _prepare(settings, name, until_end, start)
+
+
+def _prepare(settings: Settings, name: str, until_end: bool, start: Start | None) -> tuple[IngestPlan, Recovery]:
     admin = Admin.connect(settings.kafka)
     journal = RedisJournal.open(settings.redis, input_name=name)
     survey = survey_start(settings, name, admin, journal)

@@ -19,6 +19,7 @@ from tidegate.platform.observe.progress_store import ProgressPublisher, Progress
 from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 from tidegate.platform.observe.reports import IngestReport, JumpReport
+from tidegate.platform.settings.shown_table import show_table
 
 
 class RunningInput:
@@ -40,7 +41,14 @@ class RunningInput:
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
         log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
-        self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
+        self._publisher = ProgressPublisher(
+            plan.redis,
+            ordered,
+            settings_shown=show_table(plan.settings),
+            folder=folder,
+            input=self.name,
+            stands_still=stands_still_because(plan),
+        )
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
         self._jump: JumpReport | None = None

@@ -40,6 +40,7 @@ from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import record_run
+from tidegate.platform.checkpoint.refused_starts import refusals_noted
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.metrics.null_shares import NullShare
 from tidegate.platform.observe.logs import get_logger
@@ -95,6 +96,12 @@ def prepare(
     microseconds. UnreachableError: Kafka does not answer. RefusedError: a topic is missing or wrong, or the checkpoint belongs to another
     query. RunEnded: the run that this start asks for is over.
     """
+    output = settings.output(plans[0].output)
+    with refusals_noted(settings.redis, output.topic or output.name):
+        return _prepare(settings, plans, start, until_us, until_end=until_end)
+
+
+def _prepare(settings: Settings, plans: tuple[Plan, ...], start: Start | None, until_us: int, *, until_end: bool) -> QueryPlan:
     admin = Admin.connect(settings.kafka)
     for name in {name for plan in plans for name in plan.references}:
         poll_at_start(settings.references[name])

@@ -23,6 +23,7 @@ from tidegate.platform.observe.recovery_report import CatchUpReport
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.shown_table import show_table
 from tidegate.records.result_columns import Column
 
 
@@ -53,6 +54,12 @@ class RunningQuery:
         self._publisher = ProgressPublisher(
             settings.redis,
             plan.outputs[0].topic or self.name,
+            settings_shown={
+                f"{output.name}.{name}": text
+                for output in plan.outputs
+                if output.name in settings.outputs
+                for name, text in show_table(settings.outputs[output.name]).items()
+            },
             query=self.name,
             reads=self._topics,
             outputs=[output.name for output in plan.outputs],

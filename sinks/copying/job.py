@@ -18,7 +18,6 @@ from typing import Any
 
 from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.copier import Copier, CopyPlan
-from sinks.copying.unstored import UnstoredAge
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.basics.access_rights import sink_rights
@@ -26,6 +25,7 @@ from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
 from tidegate.platform.metrics.job_metrics import StoreState
+from tidegate.platform.observe.job_lag import UnreadAge
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
 from tidegate.platform.observe.recovery_report import CatchUpReport, Positions, Recovery, RecoveryKind
@@ -117,7 +117,7 @@ class SinkJob:
         self._copiers = {kind: list(_make_copiers(kind, copy, plan.context)) for kind, copy in plan.copies.items()}
         self._log = get_logger("sink", output=plan.output)
         self._admin = Admin(plan.kafka, ANSWER_S)
-        self._ages = UnstoredAge()
+        self._ages = UnreadAge()
         topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
         self._publisher = ProgressPublisher(
             plan.redis, sink_key(plan.output), is_one_of_several=True, output=plan.output, reads=stream.name, stores=sorted(plan.copies)

@@ -18,11 +18,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from support.browser import Watched, open_browser
 from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
@@ -61,6 +62,17 @@ class Sent:
     def value(self) -> bytes:
         at = self.stamp_ms / 1000 - self.behind
         return json.dumps({"at": at, "car": f"car {self.partition}", MARKUP: self.note or MARKUP}).encode()
+
+
+@dataclass(frozen=True)
+class Broken(Sent):
+    """A record that is no JSON, with a header of its producer."""
+
+    headers: tuple[tuple[str, bytes], ...] = (("from", b"a gate"),)
+
+    @property
+    def value(self) -> bytes:
+        return b"{" + MARKUP.encode()
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,8 @@ query = "counts.sql"
         topic,
         [Sent(at % 2, at / 4, behind.get(at % 20, at % 7 / 10), key=f"{MARKUP} {at % 2}".encode()) for at in range(400)],
     )
+    # Three records that ingest cannot use.
+    produce(own_stack.bootstrap, topic, [Broken(number % 2, 101) for number in range(3)])
     with workspace(tmp_path_factory.mktemp("page"), own_stack, tables) as space, contextlib.ExitStack() as opened:
         space.script("counts.sql", SCRIPT)
         ingest = space.start("ingest", "cars").once_started()
@@ -120,12 +134,12 @@ query = "counts.sql"
         yield Pipeline(own_stack, space, topic, origin, {"ingest": ingest, "query": query})
 
 
-def serve(space: Workspace) -> tuple[subprocess.Popen[bytes], str]:
-    """Start ``tidegate ui``; return it and its address once it listens."""
+def serve(space: Workspace, *flags: str, log: Any = None) -> tuple[subprocess.Popen[bytes], str]:
+    """Start ``tidegate ui``, with standard error in *log*; return it and its address once it listens."""
     port = free_port()
     own = {"TIDEGATE_KAFKA__BOOTSTRAP": space.stack.bootstrap, "TIDEGATE_REDIS__URL": space.stack.redis_url, "JAVA_HOME": "/nowhere"}
-    command = [sys.executable, "-P", "-m", "tidegate", "ui", "--port", str(port)]
-    server = subprocess.Popen(command, cwd=space.folder, env=os.environ | own)
+    command = [sys.executable, "-P", "-m", "tidegate", "ui", "--port", str(port), *flags]
+    server = subprocess.Popen(command, cwd=space.folder, env=os.environ | own, stderr=log)
     deadline_s = time.monotonic() + 60
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -215,10 +229,10 @@ def test_time_is_zoomed_and_a_point_opens_its_event(pipeline: Pipeline, tab: Wat
     # The first event stands at the left edge: the pointer finds it wherever it is high.
     found = False
     for y in range(int(box["height"]) - 30, 20, -6):
-        page.mouse.move(box["x"] + 14, box["y"] + y)
+        page.mouse.move(box["x"] + 68, box["y"] + y)
         found = page.get_by_text(f"{pipeline.topic}-0@0: ").count() > 0
         if found:
-            page.mouse.click(box["x"] + 14, box["y"] + y)
+            page.mouse.click(box["x"] + 68, box["y"] + y)
             break
     assert found
     expect(page.get_by_role("heading", name="Event")).to_be_visible()
@@ -232,11 +246,16 @@ def test_tune_and_history_say_what_the_commands_say(pipeline: Pipeline, tab: Wat
     page = tab.go("/tune?name=cars&late=1m")
     tuned = pipeline.ask("tune", "cars", "--late", "1m")
     row = page.get_by_role("row", name="these").get_by_role("cell")
-    expect(row.nth(4)).to_have_text(f"{tuned['now']['moved']:,}")
-    expect(row.nth(5)).to_have_text(f"{tuned['now']['dropped']:,}")
+    expect(row.nth(3)).to_have_text(f"{tuned['now']['moved']:,}")
+    expect(row.nth(4)).to_have_text(f"{tuned['now']['dropped']:,}")
     tab.go("/history")
     for job in ("ingest cars", "query counts"):
         expect(page.get_by_role("row", name=job).filter(has_text="started")).to_be_visible()
+    told = pipeline.ask("status", "--history", many=True)
+    assert [each["what"] for each in told if each["job"] == "query counts"][-1] == "started"
+    shown = page.request.get(f"{pipeline.origin}/api/history").json()
+    assert shown["history"] == told
+    expect(page.get_by_role("img", name="What happened, by time").locator("circle")).to_have_count(len(told) + len(shown["facts"]))
 
 
 def test_keys_values_and_field_names_never_become_markup(pipeline: Pipeline, tab: Watched) -> None:
@@ -260,6 +279,126 @@ def test_messages_are_filtered_and_the_address_keeps_it(pipeline: Pipeline, tab:
     page.get_by_label("condition").press("Enter")
     expect(page.get_by_role("alert")).not_to_be_empty()
     tab.forgive_refusals()
+
+
+def test_dead_letters_are_a_count_that_opens_them(pipeline: Pipeline, tab: Watched) -> None:
+    """The count leads to the letters of the stage; each has its reason and its bytes, and the address keeps the filter."""
+    page = tab.go("/pipeline")
+    page.get_by_role("row", name="ingest cars").get_by_role("link", name="3", exact=True).click()
+    expect(page.get_by_role("heading", name="Messages")).to_be_visible()
+    assert f"topic={pipeline.topic}.dead&stage=ingest+cars" in page.url
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.first.get_by_role("cell").first).to_have_text("malformed")
+    page.get_by_role("button", name="3 malformed").click()
+    page.wait_for_url("**reason=malformed*")
+    expect(rows).to_have_count(3)
+    assert page.locator("b, img").count() == 0
+    with page.expect_download() as loaded:
+        rows.first.get_by_role("link", name="bytes").click()
+    assert Path(loaded.value.path()).read_bytes() == b"{" + MARKUP.encode()
+    with page.expect_download() as loaded:
+        page.get_by_role("link", name="Load as a file").click()
+    lines = [json.loads(line) for line in Path(loaded.value.path()).read_text().splitlines()]
+    assert lines == pipeline.ask("peek", f"{pipeline.topic}.dead", "--reason", "malformed", many=True)
+    # Without the flag the page offers nothing that changes anything.
+    assert page.get_by_role("button", name="Produce again").count() == 0
+    page.goto(f"{tab.origin}/messages?topic={pipeline.topic}.dead&reason=schema")
+    expect(page.get_by_text("No such record.")).to_be_visible()
+
+
+def test_a_dead_letter_is_produced_again_where_that_is_allowed(pipeline: Pipeline, browser: Browser) -> None:
+    """After a question; the same bytes, key and headers in the same partition; both the question and the record are logged."""
+    log = pipeline.space.folder / "ui.log"
+    with log.open("wb") as errors:
+        server, origin = serve(pipeline.space, "--allow-actions", "--set", "logging.format=json", log=errors)
+        try:
+            tab = Watched.open(browser, origin)
+            raw = partial(pipeline.ask, "peek", pipeline.topic, "--from", "earliest", many=True)
+            before = raw()
+            page = tab.go(f"/messages?topic={pipeline.topic}.dead&stage=ingest+cars")
+            letter = page.locator("tbody tr").first
+            place = letter.get_by_role("cell").nth(1).inner_text()
+            letter.get_by_role("button", name="Produce again").click()
+            page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+            assert raw() == before
+            letter.get_by_role("button", name="Produce again").click()
+            page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
+            told = page.get_by_role("status")
+            expect(told).to_contain_text("Produced again as ")
+            after = raw()
+            [added] = after[len(before) :] if after[: len(before)] == before else [each for each in after if each not in before]
+            names = "key", "value", "headers", "partition", "timestamp"
+            [same] = [each for each in before if f"{each['topic']}-{each['partition']}@{each['offset']}" == place]
+            assert {name: added.get(name) for name in names[:4]} == {name: same.get(name) for name in names[:4]}
+            # Its stamp moves no time: it is the newest one of its partition.
+            assert added["timestamp"] == max(each["timestamp"] for each in before if each["partition"] == same["partition"])
+            expect(told).to_have_text(f"Produced again as {added['topic']}-{added['partition']}@{added['offset']}.")
+            # What a query could not use, and what is no letter, is not produced.
+            key = page.request.get(f"{origin}/actions").json()["key"]
+            for wrong in (f"{pipeline.topic}-0@0", f"{pipeline.topic}.ordered-0@0"):
+                answer = page.request.post(f"{origin}/actions/produce-again", data={"place": wrong}, headers={"x-tidegate-key": key})
+                assert answer.json()["code"] == "TG-UI-LETTER"
+            assert raw() == after
+            tab.close()
+            assert tab.complaints == []
+        finally:
+            server.terminate()
+            server.wait()
+    logged = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    [done] = [each for each in logged if each["event"] == "the action is done"]
+    assert done["done"]["record"] == f"{added['topic']}-{added['partition']}@{added['offset']}"
+    assert len([each for each in logged if each["event"] == "the action has failed"]) == 2
+
+
+def test_every_figure_of_the_page_is_in_the_answer_of_its_command(pipeline: Pipeline, tab: Watched) -> None:
+    """Each figure names a command and the way to it in that command's JSON; both say the same at the same instant."""
+    kinds: set[str] = set()
+    for address in ("/pipeline", "/time?name=cars", "/why?name=counts", "/tune?name=cars"):
+        page = tab.go(address)
+        expect(page.locator("[data-figure]").first).to_be_visible()
+
+        def differences(page: Page = page) -> list[Any]:
+            found = page.evaluate("[...document.querySelectorAll('[data-figure]')].map(each => [each.dataset.figure, each.dataset.value])")
+            shown = [(json.loads(path), json.loads(value)) for path, value in found]
+            kinds.update(str(path[-1]) for path, _ in shown)
+            answers: dict[tuple[str, ...], Any] = {}
+            wrong = []
+            for (command, *path), value in shown:
+                told = find_figure(answers, pipeline, command, path)
+                # A delay grows while the two are asked one after the other.
+                is_same = told == value or (path[-1] in ("watermark_delay_s", "lag_s") and 0 <= told - value < 30)
+                wrong += [] if is_same else [(command, path, value, told)]
+            return wrong
+
+        deadline_s = time.monotonic() + 60
+        # A figure that has changed between the two questions is asked for again.
+        while wrong := differences():
+            assert time.monotonic() < deadline_s, wrong
+    assert {"state", "events_per_s", "lag", "watermark", "watermark_delay_s", "count", "looked_at", "complete", "due", "moved"} <= kinds
+
+
+def find_figure(answers: dict[tuple[str, ...], Any], pipeline: Pipeline, command: str, path: list[Any]) -> Any:
+    """Return what a command says at *path*; each command is asked once."""
+    if command == "status":
+        if (command,) not in answers:
+            answers[command,] = {each["job"]: each for each in pipeline.ask("status")["jobs"]}
+        found = answers[command,]
+    elif command == "watermarks":
+        name, *path = path
+        if (command, name) not in answers:
+            file = pipeline.space.folder / "figures.json"
+            pipeline.ask("watermarks", name, "--plot", str(file), is_silent=True)
+            answers[command, name] = json.loads(file.read_text())
+        found = answers[command, name]
+    else:
+        name, *path = path
+        if (command, name) not in answers:
+            answers[command, name] = pipeline.ask(command, name)
+        found = answers[command, name]
+    for each in path:
+        found = found[each]
+    return found
 
 
 def test_two_tabs_show_the_same(pipeline: Pipeline, tab: Watched, browser: Browser) -> None:
@@ -291,6 +430,20 @@ def test_a_job_that_is_killed_is_shown_as_gone(pipeline: Pipeline, tab: Watched)
     expect(row).to_contain_text("live")
     pipeline.jobs["query"].kill()
     expect(row).to_contain_text("gone")
+    tab.go("/history")
+    expect(page.get_by_role("row", name="query counts").filter(has_text="gone")).to_be_visible()
+    # The next run knows what became of this one.
+    again = pipeline.space.start("query", "counts.sql")
+    history = partial(pipeline.ask, "status", "counts", "--history", many=True)
+    until(lambda: "killed" in [each["what"] for each in history()], "the kill", 120)
+    again.stop()
+    until(lambda: history()[0]["what"] == "stopped", "the end", 60)
+    # A start that is refused is history too.
+    pipeline.space.script("counts.sql", SCRIPT.replace("COUNT(*)", "COUNT(*) + 1"))
+    pipeline.ask("query", "counts.sql", is_silent=True)
+    pipeline.space.script("counts.sql", SCRIPT)
+    refused = history()[0]
+    assert (refused["what"], refused["more"].partition(":")[0]) == ("refused", "TG-CHECKPOINT-SETTINGS")
 
 
 def test_a_broker_that_is_away_is_said_and_its_return_is_seen(pipeline: Pipeline, tab: Watched) -> None:

@@ -2,8 +2,9 @@
 Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate watermarks`` and planners.
 
 Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
-partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up. Sinks
-of one output publish under its name, each in a field ``job ID`` of its own.
+partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up;
+``history``, what has happened to this run and earlier ones (:mod:`tidegate.platform.observe.run_history`). Sinks of one output publish
+under its name, each in a field ``job ID`` of its own.
 
 Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
 it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
@@ -17,21 +18,30 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ordering.errors import RefusedError, TidegateError
-from tidegate.basics.secret_masking import scrub_error
+from tidegate.basics.secret_masking import scrub, scrub_error
 from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.process_identity import has_ended, own_identity
-from tidegate.platform.observe.published_fields import FieldError, JobFields, ReplayFields, Unreadable, parse_field, parse_report
+from tidegate.platform.observe.published_fields import (
+    FieldError,
+    HistoryFields,
+    JobFields,
+    ReplayFields,
+    Unreadable,
+    parse_field,
+    parse_report,
+)
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import IngestReport, Report
+from tidegate.platform.observe.run_history import Entry, Happened, add_entry, describe_changes, entries_of, to_text
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
 
@@ -43,7 +53,7 @@ HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads 
 SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
 _SINK = "sink:"
-_JOB, _REPLAY = "job", "replay"
+_JOB, _REPLAY, _HISTORY = "job", "replay", "history"
 # The beginning of the field about a job that is one of several.
 _INSTANCE = "job "
 _CLOSE_WAIT_S = 2.0
@@ -77,6 +87,7 @@ class JobProgress:
         replay: How fast this run or an earlier one caught up; None if none read enough records.
         unreadable: The fields that are not as jobs publish them.
         reported_ms: When each report was published, milliseconds.
+        history: What has happened to this run and earlier ones, the newest last.
     """
 
     ordered_topic: str
@@ -85,6 +96,7 @@ class JobProgress:
     replay: ReplayReport | None = None
     unreadable: tuple[Unreadable, ...] = ()
     reported_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    history: tuple[Entry, ...] = ()
 
     def is_alive(self, now_ms: int) -> bool:
         """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
@@ -151,6 +163,13 @@ class ProgressStore:
                     self._connection().delete(key)
             return 1
 
+    def note_refusal(self, ordered_topic: str, error: TidegateError, at_ms: int) -> None:
+        """Note in the history of a topic's writers that a start was refused; without Redis nothing is noted."""
+        with suppress(TidegateError, OSError), translate_errors(self._settings.address):
+            found = _read_history(self._connection(), ordered_topic)
+            entries = add_entry(found.entries, Entry(at_ms, Happened.REFUSED, scrub(f"{error.code}: {error.what}")))
+            self._connection().hset(progress_key(ordered_topic), _HISTORY, to_text(entries, found.settings))
+
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
         """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
         with translate_errors(self._settings.address):
@@ -190,7 +209,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
     job: Mapping[str, Any] = {}
     partitions: dict[tuple[str, int], Report] = {}
     reported_ms: dict[tuple[str, int], int] = {}
-    replay, unreadable = None, list[Unreadable]()
+    replay, history, unreadable = None, list[Entry](), list[Unreadable]()
     for name, text in fields.items():
         topic, slash, partition = name.rpartition("/")
         try:
@@ -198,6 +217,8 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
                 job = parse_field(JobFields, text)
             elif name == _REPLAY:
                 replay = ReplayReport(**parse_field(ReplayFields, text))
+            elif name == _HISTORY:
+                history = entries_of(parse_field(HistoryFields, text).get("entries", ()))
             elif slash and not _PARTITION.fullmatch(partition):
                 raise FieldError("its name is that of no partition")
             elif slash:
@@ -205,7 +226,28 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
                 partitions[report.place], reported_ms[report.place] = report, at_ms
         except FieldError as error:
             unreadable.append(Unreadable(progress_key(ordered_topic), name, str(error)))
-    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable), reported_ms)
+    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable), reported_ms, tuple(history))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What earlier runs have left."""
+
+    job: Mapping[str, Any]
+    entries: list[Entry]
+    settings: Mapping[str, str]
+
+
+def _read_history(client: redis.Redis, ordered_topic: str) -> _Stored:
+    fields: Any = client.hmget(progress_key(ordered_topic), [_JOB, _HISTORY])
+    job: Mapping[str, Any] = {}
+    history: Mapping[str, Any] = {}
+    # What others have written there is no history.
+    with suppress(FieldError):
+        job = parse_field(JobFields, fields[0]) if fields[0] else {}
+    with suppress(FieldError):
+        history = parse_field(HistoryFields, fields[1]) if fields[1] else {}
+    return _Stored(job, entries_of(history.get("entries", ())), history.get("settings", {}))
 
 
 @dataclass(slots=True)
@@ -216,6 +258,8 @@ class _Pending:
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     replay: ReplayReport | None = None
     is_job_changed: bool = False
+    # What has happened since the last write.
+    notes: list[Entry] = field(default_factory=list)
 
 
 class ProgressPublisher:
@@ -225,6 +269,7 @@ class ProgressPublisher:
     Args:
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
         is_one_of_several: Whether other jobs may publish under this name at the same time.
+        settings_shown: The settings of this run, as texts: the history says what has changed since the last one.
         folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
         every_s: Minimum time between two writes, seconds.
         wall_ms: The wall clock, milliseconds.
@@ -237,13 +282,17 @@ class ProgressPublisher:
         ordered_topic: str,
         *,
         is_one_of_several: bool = False,
+        settings_shown: Mapping[str, str] = MappingProxyType({}),
         folder: Path | None = None,
         every_s: float = WRITE_EVERY_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         **job: Any,
     ) -> None:
         self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
-        self._folder = folder
+        self._folder, self._settings_shown = folder, settings_shown
+        # The history as this job has written it; None: it has not read that of earlier runs.
+        self._entries: list[Entry] | None = None
+        self._has_history = not is_one_of_several
         self._field = f"{_INSTANCE}{uuid.uuid4().hex[:12]}" if is_one_of_several else _JOB
         self._has_forgotten = not is_one_of_several
         self._pending = _Pending()
@@ -261,6 +310,10 @@ class ProgressPublisher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         failure = scrub_error(error.as_dict()) if isinstance(error, TidegateError) else None
         self.update_job(state="stopped", **({"failure": failure} if failure else {}))
+        if kind is not None:
+            self.note(Happened.FAILED, f"{failure['code']}: {failure['what']}" if failure else kind.__name__)
+        else:
+            self.note(Happened.STOPPED)
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -283,6 +336,12 @@ class ProgressPublisher:
                 self._pending.is_job_changed = True
                 self._changed.notify()
 
+    def note(self, what: Happened, more: str = "") -> None:
+        """Note in the history that something has happened now."""
+        with self._changed:
+            self._pending.notes.append(Entry(self._wall_ms(), what, scrub(more)))
+            self._changed.notify()
+
     def keep_replay(self, replay: ReplayReport) -> None:
         """Keep how fast the job has caught up; later runs replace it once they have caught up themselves."""
         with self._changed:
@@ -293,13 +352,15 @@ class ProgressPublisher:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_ending or self._pending.reports or self._pending.is_job_changed, HEARTBEAT_S)
                 ending, reports, self._pending.reports = self._is_ending, self._pending.reports, {}
+                notes, self._pending.notes = self._pending.notes, []
                 self._pending.is_job_changed = False
                 fields = {name: _json(report) for name, report in reports.items()}
                 fields[self._field] = _json({**self._pending.job, "at_ms": self._wall_ms()})
                 if self._pending.replay is not None:
                     fields[_REPLAY] = _json(asdict(self._pending.replay))
-            if not self._write(fields):
+            if not self._write(fields, notes):
                 with self._changed:
+                    self._pending.notes = [*notes, *self._pending.notes]
                     # A report that came meanwhile is newer and wins.
                     self._pending.reports = {**reports, **self._pending.reports}
             if ending:
@@ -318,7 +379,24 @@ class ProgressPublisher:
             if ended:
                 client.hdel(key, *ended)
 
-    def _write(self, fields: dict[Any, Any]) -> bool:
+    def _add_to_history(self, client: redis.Redis, notes: Sequence[Entry]) -> str | None:
+        """Return the field of the history with what is new in it; None: nothing is."""
+        if not self._has_history or (self._entries is not None and not notes):
+            return None
+        entries = self._entries
+        if entries is None:
+            before = _read_history(client, self._topic)
+            entries = before.entries
+            if before.job.get("state", "stopped") != "stopped" and before.job.get("process") != own_identity():
+                entries = add_entry(entries, Entry(before.job["at_ms"], Happened.KILLED, "it was heard of for the last time"))
+            if changes := describe_changes(before.settings, self._settings_shown):
+                entries = add_entry(entries, Entry(self._wall_ms(), Happened.SETTINGS, scrub(changes)))
+        for entry in notes:
+            entries = add_entry(entries, entry)
+        self._entries = entries
+        return to_text(entries, self._settings_shown)
+
+    def _write(self, fields: dict[Any, Any], notes: Sequence[Entry] = ()) -> bool:
         try:
             if self._client is None:
                 self._client = connect(self._settings, encoding_errors="backslashreplace")
@@ -326,11 +404,19 @@ class ProgressPublisher:
                 if not self._has_forgotten:
                     self._forget_ended(self._client)
                     self._has_forgotten = True
+                entries_before = self._entries
+                if (history := self._add_to_history(self._client, notes)) is not None:
+                    fields[_HISTORY] = history
                 # One round trip for writing and for reading the question.
                 exchange = self._client.pipeline(transaction=False)
                 exchange.hset(progress_key(self._topic), mapping=fields)
                 exchange.get(question_key(self._topic))
-                _, question = exchange.execute()
+                try:
+                    _, question = exchange.execute()
+                except BaseException:
+                    # The notes come again with the next write.
+                    self._entries = entries_before
+                    raise
             if question and self._folder is not None:
                 leave_question(self._folder, question)
         except (TidegateError, OSError) as error:

@@ -76,6 +76,11 @@ class JobFields(_Known):
     output: str = ""
     outputs: list[str] = []
     lag: _Count | None = None
+    lag_s: _Seconds | None = None
+    lag_change: Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)] | None = None
+    cleared_in_s: _Seconds | None = None
+    events_per_s: _Seconds | None = None
+    ends: dict[str, _Count] = {}
     recovery: _Recovery = _Recovery()
     failure: _Failure | None = None
     jump: _Jump | None = None
@@ -147,6 +152,20 @@ class ReplayFields(BaseModel):
     records: _Count
     seconds: _Seconds
     start_s: _Seconds
+
+
+class _HistoryEntry(_Known):
+    at_ms: _TimeMs
+    what: str
+    more: str = ""
+    times: _Count = 1
+
+
+class HistoryFields(_Known):
+    """The field about the runs of a job (:mod:`tidegate.platform.observe.run_history`)."""
+
+    entries: list[_HistoryEntry] = []
+    settings: dict[str, str] = {}
 
 
 class FieldError(ValueError):

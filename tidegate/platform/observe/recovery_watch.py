@@ -13,8 +13,10 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from tidegate.platform.observe.job_lag import JobLag
 from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import POLL_EVERY_S, CatchUpReport, Poller, Positions, Recovery, duration_in_words
+from tidegate.platform.observe.run_history import Happened
 
 # Asks the brokers for the ends of partitions.
 AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
@@ -38,6 +40,7 @@ class RecoveryWatch:
         waits: Mapping[str, Callable[[], str]] = MappingProxyType({}),
     ) -> None:
         self.catch_up = CatchUpReport(recovery)
+        self._lag = JobLag()
         self._poller = Poller(lambda: ask_ends(self.catch_up.partitions))
         self._publisher, self._log, self._asked_waits = publisher, log, waits
         # The text of each wait that lasts, by name.
@@ -51,6 +54,7 @@ class RecoveryWatch:
         recovery = self.catch_up.recovery
         self._log.info(f"resumed from: {recovery.describe()}", recovery=recovery.as_dict())
         self._publisher.update_job(recovery=self.catch_up.as_dict())
+        self._publisher.note(Happened.STARTED, f"resumed from: {recovery.describe()}, {recovery.ahead:,} records ahead")
         self._poller.__enter__()
         return self
 
@@ -71,6 +75,7 @@ class RecoveryWatch:
         if ends is not None:
             self.answered_s += POLL_EVERY_S
             self.catch_up.set_ends(ends)
+            self._lag.record(self.catch_up.ends, self.catch_up.positions, self.catch_up.lags)
             self._publisher.update_job(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
         self._note_waits()
         self._publish()
@@ -108,10 +113,11 @@ class RecoveryWatch:
 
     def _publish(self) -> None:
         caught_up_s = self.catch_up.caught_up_s
-        about = {"recovery": self.catch_up.as_dict(), "lag": self.catch_up.behind, "waits_for": self.waits_for}
+        about = {"recovery": self.catch_up.as_dict(), "lag": self.catch_up.behind, "waits_for": self.waits_for, **self._lag.as_dict()}
         self._publisher.update_job(state=self._state, **about)
         if self.catch_up.replay is not None:
             self._publisher.keep_replay(self.catch_up.replay)
         if caught_up_s is not None and not self._is_caught_up_logged:
             self._is_caught_up_logged = True
+            self._publisher.note(Happened.CAUGHT_UP, f"after {duration_in_words(caught_up_s)}, {self.catch_up.recovery.ahead:,} records")
             self._log.info(f"caught up after {duration_in_words(caught_up_s)}", events=self.catch_up.recovery.ahead)

@@ -17,18 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ordering.errors import RefusedError, SettingError, UnreachableError
-from ordering.ticks import NEVER, parse_tick
+from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
+from ordering.ticks import NEVER, format_tick
 from tidegate.basics.secret_masking import scrub
+from tidegate.tools.commands.page_messages import find_messages, find_raw_topics, list_names
 
 if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.settings.load import Settings
-    from tidegate.tools.page.graph import InputPlaces, Trends
+    from tidegate.tools.page.graph import InputPlaces
     from tidegate.tools.staircase.follow import Follower
 
-_RECORDS_MAX = 500
 _COMMAND_S = 120.0
+# So many facts of the journals are shown, and so many silences of each partition.
+_FACTS_MAX, _SILENCES_MAX = 200, 5
+# Of so many records the bytes are shown.
+_RAW_MAX = 10
 _SHARE = re.compile(r"\d{1,3}(\.\d{1,6})?")
 _DURATION = re.compile(r"\d{1,9}(\.\d{1,6})?(us|ms|s|m|h|d)")
 _TICK = re.compile(r"-?\d{1,19}")
@@ -36,69 +40,39 @@ _TICK = re.compile(r"-?\d{1,19}")
 
 def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) -> Mapping[str, Any]:
     """Return what the page can ask, by name; *folder* is that of the configuration, *flags* lead commands to the same settings."""
-    from tidegate.tools.page.graph import Trends
-
     followers: dict[str, Follower] = {}
-    trends = Trends()
     return {
-        "pipeline": lambda _: find_pipeline(settings, folder, trends),
+        "pipeline": lambda _: find_pipeline(settings, folder),
         "time": lambda asked: find_times(settings, asked, followers),
         "why": lambda asked: find_why(settings, folder, asked.get("name", "")),
         "messages": lambda asked: find_messages(settings, asked),
         "event": lambda asked: find_event(settings, flags, asked),
         "tune": lambda asked: find_tuning(settings, flags, asked),
-        "history": lambda _: find_history(settings),
+        "history": lambda _: find_happenings(settings),
         "names": lambda _: list_names(settings),
     }
 
 
-def list_names(settings: Settings) -> dict[str, Any]:
-    """Return the inputs, the outputs and the topics of the pipeline."""
-    topics = [
-        name
-        for table in settings.inputs.values()
-        for name in (*table.topics, table.ordered_topic, table.dead_letter_topic, table.dropped_topic)
-    ]
-    topics += [table.topic or name for name, table in settings.outputs.items()]
-    return {"inputs": list(settings.inputs), "outputs": list(settings.outputs), "topics": list(dict.fromkeys(filter(None, topics)))}
-
-
-def find_pipeline(settings: Settings, folder: Path, trends: Trends) -> dict[str, Any]:
-    """Return the jobs as ``tidegate status --format json`` has them, each with how far it is behind, and the graph of the pipeline."""
+def find_pipeline(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Return the jobs as ``tidegate status --format json`` has them, and the graph of the pipeline."""
     from tidegate.tools.commands.status import read_jobs
-    from tidegate.tools.page.graph import watermark_delay_s
 
-    now_us = time.time_ns() // 1_000
-    jobs = read_jobs(settings, [], now_us // 1_000)
-    shown = {job.name: job.as_dict() for job in jobs}
-    for job in jobs:
-        lag = shown[job.name].get("lag")
-        change, cleared_s = trends.add(job.name, int(lag)) if lag is not None else (None, None)
-        delay_s = watermark_delay_s(job.watermark_us, now_us)
-        shown[job.name] |= {"lag_change": change, "cleared_in_s": cleared_s, "watermark_delay_s": delay_s}
+    shown = {job.name: job.as_dict() for job in read_jobs(settings, [], time.time_ns() // 1_000_000)}
     try:
-        graph = _find_graph(settings, folder, shown, now_us)
+        graph = _find_graph(settings, folder, shown)
     except UnreachableError as error:
         # The jobs are known without Kafka, whose absence may be why one looks.
         return {"jobs": list(shown.values()), "graph": None, "trouble": scrub(str(error))}
     return {"jobs": list(shown.values()), "graph": graph, "trouble": ""}
 
 
-def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any]], now_us: int) -> dict[str, Any]:
-    """Return the graph, and add to each ingest job in *shown* how long it is behind."""
+def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any]]) -> dict[str, Any]:
     from tidegate.platform.kafka.admin import Admin
-    from tidegate.platform.observe.progress_store import ProgressStore
-    from tidegate.platform.observe.reports import IngestReport
-    from tidegate.tools.page.graph import make_graph, seconds_behind
+    from tidegate.tools.page.graph import make_graph
     from tidegate.tools.results.columns import find_plan
 
     admin = Admin.connect(settings.kafka)
     inputs = {name: _input_places(settings, name, admin) for name in settings.inputs}
-    with ProgressStore(settings.redis) as store:
-        for name, table in settings.inputs.items():
-            progress = store.read(table.ordered_topic)
-            reports = [] if progress is None else [each for each in progress.partitions.values() if isinstance(each, IngestReport)]
-            shown[f"ingest {name}"]["lag_s"] = seconds_behind(reports, inputs[name].ends, now_us)
     reads = {}
     for name, output in settings.outputs.items():
         plan = find_plan(settings, output, folder, partial(admin.find, output.topic or name))
@@ -110,13 +84,12 @@ def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any
 
 
 def _input_places(settings: Settings, name: str, admin: Admin) -> InputPlaces:
-    from ingest.planner.joining_partitions import match_topics, own_topics
     from tidegate.tools.page.graph import InputPlaces
 
-    topics = tuple(match_topics(settings.input(name), admin.partition_counts(), own_topics(settings)))
+    topics = tuple(sorted(find_raw_topics(settings, name, admin)))
     places = [place for topic in topics if (found := admin.find(topic)) is not None for place in found.all_partitions]
     ends = admin.ends(places)
-    return InputPlaces(topics, ends, tuple(f"{topic}-{number}" for topic, number in places if ends[topic, number] == 0))
+    return InputPlaces(topics, tuple(f"{topic}-{number}" for topic, number in places if ends[topic, number] == 0))
 
 
 def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str, Follower]) -> dict[str, Any]:
@@ -136,7 +109,7 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
     name = asked.get("name", "")
     table = settings.input(name)
     before_us, from_us, until_us = (_read_tick(asked, each) for each in ("before", "from", "until"))
-    number = _read_tick(asked, "number")
+    number, key = _read_tick(asked, "number"), asked["key"].encode() if asked.get("key") else None
     admin = Admin.connect(settings.kafka)
     topic = admin.require(table.ordered_topic, "start the stage that writes it")
     kafka = settings.kafka.client_properties()
@@ -144,7 +117,7 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
         stretches = followers.setdefault(name, Follower()).look(admin, kafka, topic)
     else:
         stretches = read_before(admin, kafka, topic, before_us)
-    section = Section(NEVER if from_us is None else from_us, INFINITY if until_us is None else until_us, number)
+    section = Section(NEVER if from_us is None else from_us, INFINITY if until_us is None else until_us, number, key)
     policies = table.policies()
     stairs = make_staircase(topic.name, stretches, policies, table.over is not None, section)
     with ProgressStore(settings.redis) as store:
@@ -156,7 +129,8 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
         for each in reports
         if each.held
     ]
-    return make_figures(stairs, policies, name_partitions(settings, name, admin), table.places.text) | {"held": held}
+    figures = make_figures(stairs, policies, name_partitions(settings, name, admin), table.places.text)
+    return figures | {"held": held, "over": table.over is not None}
 
 
 def _read_tick(asked: Mapping[str, str], name: str) -> int | None:
@@ -174,8 +148,26 @@ def find_event(settings: Settings, flags: Sequence[str], asked: Mapping[str, str
     wanted = [f"--{each}={asked[each]}" for each in ("where", "key", "at") if asked.get(each)]
     if name in settings.inputs:
         wanted = [each for each in wanted if not each.startswith("--at=")]
-    lines = _run(["explain", *wanted, *(["--forward"] if place else []), *flags, "--", name, *([place] if place else [])], codes=(0, 1))
-    return {"name": name, "found": lines}
+    places = ["--", name, *([place] if place else [])]
+    lines = run_command(["explain", *wanted, *(["--forward"] if place else []), *flags, *places], codes=(0, 1))
+    return {"name": name, "found": _with_raw_bytes(settings, lines)}
+
+
+def _with_raw_bytes(settings: Settings, found: list[Any]) -> list[Any]:
+    """Return what ``explain`` has found, each record with its bytes as they are in Kafka."""
+    from tidegate.platform.kafka.admin import Admin
+    from tidegate.tools.peek.again import Place, read_record
+    from tidegate.tools.peek.display import show_bytes
+
+    admin, kafka = Admin.connect(settings.kafka), settings.kafka.client_properties()
+    shown: list[Any] = []
+    for each in found:
+        named = each.get("place") or (f"{each['topic']}-{each['partition']}@{each['offset']}" if "offset" in each else "")
+        place = Place.parse(str(named).partition("[")[0])
+        record = None if place is None or len(shown) >= _RAW_MAX else read_record(admin, kafka, place)
+        raw = {} if record is None else {"raw": {"place": str(place), "key": show_bytes(record.key()), "value": show_bytes(record.value())}}
+        shown.append(each | raw)
+    return shown
 
 
 def find_tuning(settings: Settings, flags: Sequence[str], asked: Mapping[str, str]) -> dict[str, Any]:
@@ -193,36 +185,57 @@ def find_tuning(settings: Settings, flags: Sequence[str], asked: Mapping[str, st
     touch = asked.get("touch") or "0.1"
     if not _SHARE.fullmatch(touch):
         raise SettingError(f"{touch} is no share", code="TG-SETTING-VALUE", where="touch", fix="write percent: 0.1")
-    [found] = _run(["tune", f"--touch={touch}", *tried, *flags, "--", name])
+    [found] = run_command(["tune", f"--touch={touch}", *tried, *flags, "--", name])
     return dict(found)
 
 
-def find_history(settings: Settings) -> dict[str, Any]:
-    """Return what each job has said of itself, by time, as ``tidegate status --format json`` has it: starts, catch-ups, ends, failures."""
-    from tidegate.tools.commands.status import read_jobs
+def find_happenings(settings: Settings) -> dict[str, Any]:
+    """
+    Return what has happened to each job as ``tidegate status --history --format json`` has it, and the newest facts of the journal of each
+    input that bear a time: estimates in silence, partitions that joined.
+    """
+    from tidegate.tools.commands.status import find_history, read_jobs
 
-    happened = []
-    for job in read_jobs(settings, [], time.time_ns() // 1_000_000):
-        shown = job.as_dict()
-        recovery = shown.get("recovery") or {}
-        if started := shown.get("started_at"):
-            happened.append({"at": started, "job": job.name, "what": "started", "more": str(recovery.get("in_words") or "")})
-            if caught_up_s := recovery.get("caught_up_after_s"):
-                at_us = parse_tick(started) + round(caught_up_s * 1_000_000)
-                happened.append({"at": _format(at_us), "job": job.name, "what": "caught up", "more": f"after {caught_up_s:,.1f} s"})
-        if job.state not in ("starting", "replaying", "live", "waiting") and (seen := shown.get("last_seen_at")):
-            failure = shown.get("failure") or {}
-            happened.append({"at": seen, "job": job.name, "what": job.state, "more": str(failure.get("what") or "")})
-    return {"history": sorted(happened, key=lambda each: each["at"], reverse=True)}
-
-
-def _format(us: int) -> str:
-    from ordering.ticks import format_tick
-
-    return format_tick(us)
+    happened = find_history(read_jobs(settings, [], time.time_ns() // 1_000_000))
+    facts, trouble = [], ""
+    for name in settings.inputs:
+        try:
+            facts += _find_facts(settings, name)
+        except TidegateError as error:
+            # What happened to the jobs is known without the journal, and may be why it has nothing.
+            trouble = scrub(str(error))
+    return {"history": happened, "facts": sorted(facts, key=lambda each: str(each["at"]), reverse=True)[:_FACTS_MAX], "trouble": trouble}
 
 
-def _run(command: Sequence[str], codes: Sequence[int] = (0,)) -> list[Any]:
+def _find_facts(settings: Settings, name: str) -> list[dict[str, Any]]:
+    from ingest.commands.journal import open_services, plan_for_journal
+    from ingest.journal.rebuild import read_journal_facts
+    from ordering.protocol.facts import FactKind
+
+    admin, journal = open_services(settings, name)
+    plan = plan_for_journal(settings, name, admin)
+    found = []
+    for topic, number in plan.partitions:
+        facts = read_journal_facts(plan, journal, (topic, number))
+        # A silence has many estimates, one after the other at one position.
+        silences = {fact.position: fact.value for fact in facts if fact.kind == FactKind.ESTIMATE}
+        for position, value in sorted(silences.items())[-_SILENCES_MAX:]:
+            more = f"{topic}-{number}: estimated before record {position:,}, the last time"
+            found.append({"at": format_tick(value), "job": f"ingest {name}", "what": "silence", "more": more})
+        found += [
+            {
+                "at": format_tick(fact.value),
+                "job": f"ingest {name}",
+                "what": "joined",
+                "more": f"{topic}-{number} joined at this event time",
+            }
+            for fact in facts
+            if fact.kind == FactKind.JOIN
+        ]
+    return found
+
+
+def run_command(command: Sequence[str], codes: Sequence[int] = (0,)) -> list[Any]:
     """Run a command with ``--format json`` in a process of its own; return the objects that it prints. RefusedError: its error."""
     head, *rest = command
     line = [sys.executable, "-P", "-m", "tidegate", head, "--format", "json", *rest]
@@ -230,15 +243,14 @@ def _run(command: Sequence[str], codes: Sequence[int] = (0,)) -> list[Any]:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
     except subprocess.TimeoutExpired:
         what = f"tidegate {head} has not ended within {_COMMAND_S:.0f} s"
-        raise RefusedError(what, code="TG-UI-SLOW", where=head, fix="run it in a terminal") from None
+        raise RefusedError(what, code="TG-UI-SLOW", where=head, fix="run it in a terminal, where it may take its time") from None
     found = [json.loads(each) for each in done.stdout.splitlines() if each.startswith(("{", "["))]
     if done.returncode not in codes or (not found and done.stderr):
         told = [json.loads(each)["error"] for each in done.stderr.splitlines() if each.startswith('{"error": ')]
         error = told[-1] if told else {}
         what = str(error.get("what") or done.stderr.strip()[-500:] or f"tidegate {head} failed")
-        raise RefusedError(
-            what, code=str(error.get("code") or "TG-UI-COMMAND"), where=str(error.get("where") or head), fix=str(error.get("fix") or "")
-        )
+        code, fix = str(error.get("code") or "TG-UI-COMMAND"), "run it in a terminal: it says more there"
+        raise RefusedError(what, code=code, where=str(error.get("where") or head), fix=str(error.get("fix") or ("" if error else fix)))
     return found
 
 
@@ -255,29 +267,4 @@ def find_why(settings: Settings, folder: Path, name: str) -> dict[str, Any]:
     with ProgressStore(settings.redis) as store:
         facts = Gathering(settings, Admin.connect(settings.kafka), store, folder).output_facts(name, now_us)
     holds = find_holds(facts, now_us)
-    return as_dict(facts, holds) | {"in_words": [hold.in_words for hold in holds]}
-
-
-def find_messages(settings: Settings, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return the newest records of a topic of the pipeline, each as the line of ``tidegate peek``."""
-    from tidegate.platform.kafka.admin import Admin
-    from tidegate.records.payloads.formats import JSON, PayloadFormat
-    from tidegate.tools.commands.peek import bind_where, find_input
-    from tidegate.tools.peek.display import Display
-    from tidegate.tools.peek.reading import RecordChoice, TopicView
-
-    topic, limit = asked.get("topic", ""), asked.get("limit", "50")
-    if topic not in list_names(settings)["topics"]:
-        raise SettingError(f"{topic} is no topic of this pipeline", code="TG-SETTING-NAME", where="topic", fix="choose one of the list")
-    if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:9]) <= _RECORDS_MAX):
-        raise SettingError(f"{limit} is no number of records", code="TG-SETTING-FLAG", where="limit", fix=f"1 to {_RECORDS_MAX}")
-    table = find_input(settings, topic)
-    condition = bind_where(asked["where"], table) if asked.get("where") else None
-    admin = Admin.connect(settings.kafka)
-    places = admin.require(topic, "start the stage that writes it").all_partitions
-    payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
-    display = Display(payloads)
-    wanted = RecordChoice(condition, asked["key"].encode() if asked.get("key") else None, payloads, asked.get("ctis") != "no")
-    with TopicView(admin, settings.kafka.client_properties(), places, wanted) as view:
-        records = [{"place": sight.place, "kind": sight.kind.value, "line": display.line(sight)} for sight in view.newest(int(limit))]
-        return {"topic": topic, "records": records[::-1], "repetitions": view.repetitions, "is_cut": view.is_cut}
+    return as_dict(facts, holds, now_us) | {"in_words": [hold.in_words for hold in holds]}

@@ -44,6 +44,7 @@ def peek(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with the records that come, until Ctrl-C.")] = False,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     where: Annotated[str | None, typer.Option(help="Only records of which this is true, as in \"speed > 50 AND car = 'a'\".")] = None,
+    reason: Annotated[str, typer.Option(help="Only dead letters and dropped events whose reason begins so.")] = "",
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     ctis: Annotated[bool, typer.Option("--ctis/--no-ctis", help="Whether CTIs are shown too.")] = True,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
@@ -64,7 +65,7 @@ def peek(
     admin = Admin.connect(settings.kafka)
     partitions = _choose_partitions(admin.require(topic, "tidegate topic list names those that are there"), partition)
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
-    wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis)
+    wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis, reason)
     display = Display(payloads)
 
     def show(sight: Sight) -> None:

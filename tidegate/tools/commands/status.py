@@ -21,10 +21,12 @@ from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_tick
 from tidegate.platform.metrics.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
 from tidegate.platform.observe.console import Format
+from tidegate.platform.observe.job_lag import seconds_behind, watermark_delay_s
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.published_fields import Unreadable
 from tidegate.platform.observe.recovery_report import duration_in_words
 from tidegate.platform.observe.reports import IngestReport
+from tidegate.platform.observe.run_history import Entry
 from tidegate.platform.observe.terminal import Styled, TextColumn, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import Settings, load_assigned
 from tidegate.platform.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
@@ -77,6 +79,10 @@ class JobStatus:
         dead_letters: How many dead letters a query has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
         totals: What the partitions of an input have counted, together.
         unreadable: The fields in Redis that are not as jobs publish them.
+        lag_s: For how many seconds the oldest record that it has not read has waited; None: not known.
+        watermark_delay_s: How far its watermark is behind the clock, seconds; None: it has none, or has ended.
+        dead_letter_topic: Where its dead letters go; empty if it has none.
+        history: What has happened to its runs, the newest last.
     """
 
     name: str
@@ -89,14 +95,18 @@ class JobStatus:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
     unreadable: tuple[Unreadable, ...] = ()
+    lag_s: float | None = None
+    watermark_delay_s: float | None = None
+    dead_letter_topic: str = ""
+    history: tuple[Entry, ...] = ()
 
     @classmethod
-    def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
+    def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int, dead_letter_topic: str = "") -> JobStatus:
         """Return the state of a job from the progress that it has published."""
-        if progress is None:
-            return cls(name, topic, "never started", {}, None)
-        if not progress.job:
-            return cls(name, topic, "unreadable" if progress.unreadable else "never started", {}, None, unreadable=progress.unreadable)
+        if progress is None or not progress.job:
+            state = "unreadable" if progress is not None and progress.unreadable else "never started"
+            unreadable, history = ((), ()) if progress is None else (progress.unreadable, progress.history)
+            return cls(name, topic, state, {}, None, unreadable=unreadable, dead_letter_topic=dead_letter_topic, history=history)
         published_state = str(progress.job.get("state", "stopped"))
         state = "failed" if published_state == "stopped" and "failure" in progress.job else published_state
         # A job that was killed cannot publish its end: silence shows it.
@@ -114,17 +124,24 @@ class JobStatus:
         explained = [report for report in partitions if report.watermark.cause]
         last = min(explained, key=lambda report: report.complete_us, default=None)
         slowest = ("", "") if last is None else (f"{last.topic}-{last.partition}", last.watermark.cause)
+        watermark_us, now_us = None if least_us == NEVER else least_us, now_ms * MILLISECOND_US
+        # What ingest reads bears the time at which it came.
+        by_arrival_s = seconds_behind(partitions, _published_ends(progress.job), now_us)
         return cls(
             name,
             topic,
             state,
             progress.job,
-            None if least_us == NEVER else least_us,
+            watermark_us,
             held,
             slowest,
             {name: count for name, count in counts.items() if count},
             totals,
             progress.unreadable,
+            lag_s=progress.job.get("lag_s") if by_arrival_s is None else by_arrival_s,
+            watermark_delay_s=watermark_delay_s(watermark_us, now_us),
+            dead_letter_topic=dead_letter_topic,
+            history=progress.history,
         )
 
     @property
@@ -145,14 +162,48 @@ class JobStatus:
         stands = f"; the watermark of {partition} {_CAUSES.get(cause, f'comes from: {cause}')}" if partition else ""
         return f"{self.held:,} events held{stands}"
 
+    @property
+    def never_spoke(self) -> list[str]:
+        """The input partitions that have never had a record, as ``topic-partition``."""
+        ends = _published_ends(self.published) if self.name.startswith("ingest ") else {}
+        return [f"{topic}-{number}" for (topic, number), end in sorted(ends.items()) if end == 0]
+
+    @property
+    def delay(self) -> Mapping[str, Any] | None:
+        """The delay of the recent results of this output, from raw append to result; None if there are none, or the job does not run."""
+        own = (each for each in self.published.get("delays", ()) if self.name == f"query {each['output']}")
+        return next(own, None) if self.state in RUNNING else None
+
+    def history_as_dicts(self) -> list[dict[str, Any]]:
+        """Return what has happened to its runs, the newest last; a run that has gone and that no later start has missed is gone now."""
+        entries = list(self.history)
+        if self.state == "gone":
+            entries.append(Entry(int(self.published["at_ms"]), "gone", "it was heard of for the last time"))
+        return [
+            {"at": format_tick(each.at_ms * MILLISECOND_US), "job": self.name, "what": each.what, "more": each.more, "times": each.times}
+            for each in entries
+        ]
+
     def as_dict(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
+        if self.watermark_delay_s is not None:
+            fields["watermark_delay_s"] = self.watermark_delay_s
+        if self.lag_s is not None:
+            fields["lag_s"] = self.lag_s
         if self.held:
             fields |= {"held": self.held, "slowest": dict(zip(("partition", "cause"), self.slowest, strict=True))}
         fields |= self.dead_letters
         if fates := fates_as_dict(self.totals):
             unreadable = sum(count_dead_letters(self.totals).values())
             fields |= {"fates": fates, **({"unreadable": unreadable} if unreadable else {})}
+        if count := sum(count_dead_letters(self.totals).values()) + sum(self.dead_letters.values()):
+            fields["dead_letters"] = {"count": count, "topic": self.dead_letter_topic}
+        if (delay := self.delay) is not None:
+            fields["delay"] = delay
+        if self.state in RUNNING:
+            fields |= {key: self.published[key] for key in _TREND if self.published.get(key) is not None}
+        if self.never_spoke:
+            fields["never_spoke"] = self.never_spoke
         if self.unreadable:
             fields["unreadable_fields"] = [asdict(each) for each in self.unreadable]
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
@@ -163,6 +214,14 @@ class JobStatus:
 # Fields that a job publishes and JSON shows unchanged; times, by their names in JSON and the beginnings of their published names.
 _FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks", "nulls", "delays"
 _TIMES = (("started", "started"), ("last_seen", "at"))
+# What is true of a job only while it runs: records read a second, by how many its lag changes a second, seconds until it is cleared.
+_TREND = "events_per_s", "lag_change", "cleared_in_s"
+
+
+def _published_ends(job: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """Return the ends of its partitions that a job has heard last."""
+    places = ((*place.rpartition("/"), end) for place, end in job.get("ends", {}).items())
+    return {(topic, int(number)): end for topic, _, number, end in places if number.isascii() and number.isdigit()}
 
 
 def status(
@@ -170,6 +229,9 @@ def status(
     directory: Directory = DEFAULT_DIRECTORY,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=env:REDIS_URL")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="What has happened: starts, kills, catch-ups, failures, refusals, changed settings.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Show the servers of this folder and what the jobs are doing; exit with 1 if something is wrong."""
@@ -184,6 +246,9 @@ def status(
         if stack is not None and has_server and output is Format.TEXT:
             print_services(stack)
         raise
+    if history:
+        _print_history(jobs, output)
+        return
     if output is Format.JSON:
         stack_fields = stack.as_dict() if stack is not None else {}
         print_text(json.dumps({**stack_fields, "jobs": [job.as_dict() for job in jobs]}) + "\n")
@@ -198,6 +263,23 @@ def status(
     silent = stack is not None and not stack.healthy and (has_server or not asks_redis)
     if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) and not job.unreadable for job in jobs):
         raise typer.Exit(1)
+
+
+def find_history(jobs: Iterable[JobStatus]) -> list[dict[str, Any]]:
+    """Return what has happened to jobs, the newest first."""
+    return sorted((each for job in jobs for each in job.history_as_dicts()), key=lambda each: str(each["at"]), reverse=True)
+
+
+def _print_history(jobs: Iterable[JobStatus], output: Format) -> None:
+    found = find_history(jobs)
+    if output is Format.JSON:
+        print_text("".join(json.dumps(each) + "\n" for each in found))
+        return
+    table = TextTable([TextColumn("at", is_whole=True), TextColumn("job", is_whole=True), TextColumn("what"), TextColumn("more")])
+    for each in found:
+        times = f" ({each['times']:,} times)" if each["times"] > 1 else ""
+        table.add(each["at"], each["job"], f"{each['what']}{times}", each["more"])
+    standard_output().table(table)
 
 
 def _print_notes(job: JobStatus) -> None:
@@ -221,10 +303,8 @@ def _print_notes(job: JobStatus) -> None:
         terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
     for column in job.published.get("nulls", ()):
         terminal.line(Styled(job.name, "yellow"), f": {column['in_words']}")
-    for delays in job.published.get("delays", ()):
-        # Each output of a job has a line of its own.
-        if job.state in RUNNING and job.name == f"query {delays['output']}":
-            terminal.line(f"{job.name}: {delays['in_words']}")
+    if (delay := job.delay) is not None:
+        terminal.line(f"{job.name}: {delay['in_words']}")
     if "jump" in job.published:
         terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
 
@@ -256,8 +336,9 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
         progress_by_sink: dict[str, Sequence[JobProgress | None]] = {name: store.read_sinks(name, now_ms) or [None] for name in sinks}
     all_progress = [progress for progress in progress_by_topic.values() if progress is not None]
     jobs = [
-        JobStatus.of(f"{kind} {name}", topic, _newest_progress(name, progress_by_topic[topic], all_progress), now_ms)
+        JobStatus.of(f"{kind} {name}", topic, progress, now_ms, _dead_letter_topic(settings, kind, name, progress))
         for name, kind, topic in chosen_jobs
+        for progress in [_newest_progress(name, progress_by_topic[topic], all_progress)]
     ]
     # Several sinks may copy one output, each with a line of its own.
     return jobs + [
@@ -265,6 +346,15 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
         for name in sinks
         for progress in progress_by_sink[name]
     ]
+
+
+def _dead_letter_topic(settings: Settings, kind: str, name: str, progress: JobProgress | None) -> str:
+    """Return where the dead letters of an input's or output's job go: those of a query to the topic of its first output."""
+    if kind == "ingest":
+        return settings.input(name).dead_letter_topic
+    outputs = () if progress is None else progress.job.get("outputs", ())
+    first = outputs[0] if outputs else name
+    return f"{(settings.outputs[first].topic if first in settings.outputs else None) or first}.dead"
 
 
 def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:

@@ -1,17 +1,18 @@
 """
 The command ``tidegate ui``: the pipeline as a page in a browser.
 
-Law: what the page shows is what ``status``, ``watermarks --plot``, ``why`` and ``peek`` find, by the same functions. It changes nothing,
-and is reached from this machine alone unless it has a token.
+Law: what the page shows is what ``status``, ``watermarks --plot``, ``why`` and ``peek`` find, by the same functions. It changes nothing
+without ``--allow-actions``, and is reached from this machine alone unless it has a token.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PORT, TOKEN = 8600, "TIDEGATE_UI_TOKEN"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _CONNECTIONS_MAX = 64
+# Of malloc.h.
+_M_ARENA_MAX = -8
 
 
 def ui(
@@ -34,20 +37,28 @@ def ui(
     name: Annotated[list[str] | None, typer.Option(help="A further name under which browsers ask this server.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS: the certificate and its chain, PEM.")] = None,
     key: Annotated[Path | None, typer.Option(help="TLS: the private key of the certificate, PEM.")] = None,
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Let the page produce the records of dead letters again; each time is logged.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
 ) -> None:
     """Serve the pipeline as a page in a browser, until Ctrl-C."""
+    from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
+    logs.configure(settings.logging.format, settings.logging.level)
     token = os.environ.get(TOKEN, "")
     check_binding(host, token)
+    _spare_memory()
     try:
         import uvicorn
 
         from tidegate.tools.commands.page_answers import make_answers
+        from tidegate.tools.commands.page_messages import make_acts, make_downloads
         from tidegate.tools.page.access import LOOPBACK, Access
+        from tidegate.tools.page.actions import Actions
         from tidegate.tools.page.server import make_page
     except ImportError as error:
         what, fix = f"the page needs the package {error.name}", "install the extra ui"
@@ -55,7 +66,8 @@ def ui(
     shown = f"[{host}]" if ":" in host else host
     names = frozenset(each.lower() for each in (*LOOPBACK, shown, *(name or [])))
     folder = config.parent if config is not None else Path()
-    app = make_page(make_answers(settings, folder, command_flags(config, assign)), Access(names, token))
+    answers, actions = make_answers(settings, folder, command_flags(config, assign)), Actions(make_acts(settings) if allow_actions else {})
+    app = make_page(answers, Access(names, token), actions, make_downloads(settings))
     scheme = "http" if certificate is None else "https"
     standard_output().line(f"the pipeline is shown at {scheme}://{shown}:{port}")
     uvicorn.run(
@@ -72,6 +84,15 @@ def ui(
     )
 
 
+def _spare_memory() -> None:
+    """
+    Let all threads allocate from two arenas, where the C library has such: answers are computed in many threads, and each would keep what
+    it has freed.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+
+
 @contextmanager
 def page_beside(settings: Settings, folder: Path, flags: Sequence[str], port: int) -> Iterator[str]:
     """
@@ -85,6 +106,7 @@ def page_beside(settings: Settings, folder: Path, flags: Sequence[str], port: in
         import uvicorn
 
         from tidegate.tools.commands.page_answers import make_answers
+        from tidegate.tools.commands.page_messages import make_downloads
         from tidegate.tools.page.access import LOOPBACK, Access
         from tidegate.tools.page.server import make_page
     except ImportError:
@@ -101,7 +123,9 @@ def page_beside(settings: Settings, folder: Path, flags: Sequence[str], port: in
         log.warning("no page: its port is taken", port=port, reason=str(error), fix="name another with --page-port, or --no-page")
         yield ""
         return
-    app = make_page(make_answers(settings, folder, flags), Access(frozenset(LOOPBACK), os.environ.get(TOKEN, "")))
+    app = make_page(
+        make_answers(settings, folder, flags), Access(frozenset(LOOPBACK), os.environ.get(TOKEN, "")), None, make_downloads(settings)
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,

@@ -42,6 +42,7 @@ def watermarks(
             help="Draw the newest watermarks and events of the input's ordered topic: FILE.svg, FILE.png or, as figures, FILE.json."
         ),
     ] = None,
+    key: Annotated[str | None, typer.Option(help="With --plot: only the events with this key; with OVER also its own watermark.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Into a file or pipe too: print again every second.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
@@ -54,7 +55,7 @@ def watermarks(
 
     settings = load_assigned(config, assign)
     if plot is not None:
-        _plot(settings, input, plot)
+        _plot(settings, input, plot, None if key is None else key.encode())
         return
     store = ProgressStore(settings.redis)
     topics = _find_topics(settings, store, input)
@@ -88,12 +89,12 @@ def watermarks(
                 time.sleep(_INTERVAL_S)
 
 
-def _plot(settings: Settings, name: str | None, plot: Path) -> None:
+def _plot(settings: Settings, name: str | None, plot: Path, key: bytes | None) -> None:
     """Draw the newest stretch of an input's ordered topic, or of a result topic. SettingError: no input is named, and there is not one."""
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe.drawing import check_plot, write_picture
     from tidegate.tools.staircase.picture import draw_staircase
-    from tidegate.tools.staircase.read import read_staircase
+    from tidegate.tools.staircase.read import Section, read_staircase
 
     as_json = plot.suffix.lower() == ".json"
     if not as_json:
@@ -108,7 +109,7 @@ def _plot(settings: Settings, name: str | None, plot: Path) -> None:
     found = admin.require(topic, "start the stage that writes it")
     table = None if is_output else settings.input(chosen)
     policies, over = (None, False) if table is None else (table.policies(), table.over is not None)
-    stairs = read_staircase(admin, settings.kafka.client_properties(), found, policies, over)
+    stairs = read_staircase(admin, settings.kafka.client_properties(), found, policies, over, Section(key=key))
     if not as_json:
         write_picture(draw_staircase(stairs, {}), plot)
         return

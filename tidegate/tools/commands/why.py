@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.ticks import INFINITY, MILLISECOND_US, format_tick
+from ordering.ticks import INFINITY, MILLISECOND_US, format_duration, format_tick
 from tidegate.platform.observe.console import Format, print_json
 from tidegate.platform.observe.terminal import print_lines
 
@@ -46,18 +46,37 @@ def why(
         facts = Gathering(settings, admin, store, config.parent if config is not None else Path()).output_facts(name, now_us, key, at_us)
     holds = find_holds(facts, now_us)
     if format is Format.JSON:
-        print_json(as_dict(facts, holds))
+        print_json(as_dict(facts, holds, now_us))
     else:
-        print_lines(_lines(facts, holds))
+        print_lines([*_lines(facts, holds), *_delay_lines(facts, now_us)])
     if any(hold.until_us is None and hold.cause not in ("behind", "slow", "waiting") for hold in holds):
         raise typer.Exit(1)
 
 
-def as_dict(facts: OutputFacts, holds: tuple[Hold, ...]) -> dict[str, Any]:
+def as_dict(facts: OutputFacts, holds: tuple[Hold, ...], now_us: int) -> dict[str, Any]:
     """Return the answer for programs."""
+    from tidegate.tools.why.delay import split_delay
+
+    delay = split_delay(facts, now_us)
     complete = "ended" if facts.has_ended else format_tick(facts.complete_us) if facts.complete_us > 0 else None
     due = None if facts.due_us == INFINITY else format_tick(facts.due_us)
-    return {"output": facts.name, "complete": complete, "due": due, "key": facts.key, "holds": [hold.to_json() for hold in holds]}
+    answer = {"output": facts.name, "complete": complete, "due": due, "key": facts.key, "holds": [hold.to_json() for hold in holds]}
+    return answer | {"delay_s": None if delay is None else round(sum(delay.values()), 3), "delay_by_cause_s": delay}
+
+
+def _delay_lines(facts: OutputFacts, now_us: int) -> list[str]:
+    """Return a line that says what the results' distance from the clock is made of; none if nothing is complete yet."""
+    from tidegate.tools.why.delay import split_delay
+
+    delay = split_delay(facts, now_us)
+    if delay is None or not sum(delay.values()):
+        return []
+    parts = ", ".join(f"{cause} {_span(seconds)}" for cause, seconds in delay.items() if seconds)
+    return [f"  {_span(sum(delay.values()))} behind the clock: {parts}"]
+
+
+def _span(seconds: float) -> str:
+    return format_duration(round(seconds * 1_000) * MILLISECOND_US)
 
 
 def _lines(facts: OutputFacts, holds: tuple[Hold, ...]) -> list[str]:

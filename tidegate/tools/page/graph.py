@@ -1,66 +1,23 @@
 """
-The pipeline as a graph: raw topics, ingest jobs, ordered topics, queries, their result topics and stores, and how far each job is behind.
+The pipeline as a graph: raw topics, ingest jobs, ordered topics, queries, their result topics and stores.
 
-Law: a job is as far behind as its slowest partition: the seconds since the arrival of the newest record that is judged there, if a newer
-one waits. A trend needs two looks, so it is known only while somebody looks; it is that of the newest minute.
+Law: each node of a job has what ``tidegate status --format json`` says of it, and nothing else. A topic or store that several jobs share is
+one node.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ordering.ticks import INFINITY, NEVER, SECOND_US
-from tidegate.platform.observe.reports import IngestReport
-
-TREND_S = 60.0
-_SPAN_MIN_S = 2.0
-
-
-class Trends:
-    """The lag of each job over the newest minute of looks."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
-
-    def add(self, job: str, lag: int, now_s: float | None = None) -> tuple[float | None, float | None]:
-        """Take a lag; return its change in events per second, and the seconds until it is cleared; None: not known, or never."""
-        at_s = time.monotonic() if now_s is None else now_s
-        seen = self._seen.setdefault(job, deque())
-        seen.append((at_s, lag))
-        while seen[0][0] < at_s - TREND_S:
-            seen.popleft()
-        first_s, first = seen[0]
-        if at_s - first_s < _SPAN_MIN_S:
-            return None, 0.0 if lag == 0 else None
-        slope = (lag - first) / (at_s - first_s)
-        return round(slope, 1), 0.0 if lag == 0 else round(lag / -slope, 1) if slope < 0 else None
-
 
 @dataclass(frozen=True, slots=True)
 class InputPlaces:
-    """An input's raw partitions with their ends, and those that never spoke."""
+    """An input's raw topics, and their partitions that never spoke."""
 
     topics: tuple[str, ...]
-    ends: Mapping[tuple[str, int], int]
     never_spoke: tuple[str, ...]
-
-
-def seconds_behind(reports: Iterable[IngestReport], ends: Mapping[tuple[str, int], int], now_us: int) -> float | None:
-    """Return the seconds that the slowest partition is behind; 0 if nothing waits; None: no partition has reported an arrival."""
-    known = [report for report in reports if report.arrival_us > NEVER]
-    waiting = [report.arrival_us for report in known if ends.get(report.place, 0) > report.next_offset and not report.is_final]
-    if not known:
-        return None
-    return round(max(now_us - min(waiting), 0) / SECOND_US, 1) if waiting else 0.0
-
-
-def watermark_delay_s(watermark_us: int | None, now_us: int) -> float | None:
-    """Return how far a watermark is behind the clock; None: there is none, or it has ended."""
-    return None if watermark_us is None or watermark_us == INFINITY else round((now_us - watermark_us) / SECOND_US, 1)
 
 
 def make_graph(

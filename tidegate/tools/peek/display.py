@@ -22,6 +22,23 @@ from tidegate.tools.peek.decoding import ORIGIN, REASON, EventHeader, Sight, Sig
 _RECORD = Field(())
 
 
+# So many bytes of a key or value are shown one by one.
+_DUMPED_MAX, _DUMPED_A_LINE = 2_048, 16
+
+
+def show_bytes(octets: str | bytes | None) -> dict[str, Any] | None:
+    """Return how many bytes there are, and the first of them in lines: offset, hexadecimal, and as text; None: there are none at all."""
+    if octets is None:
+        return None
+    octets = octets.encode() if isinstance(octets, str) else octets
+    lines = []
+    for start in range(0, min(len(octets), _DUMPED_MAX), _DUMPED_A_LINE):
+        piece = octets[start : start + _DUMPED_A_LINE]
+        text = "".join(chr(octet) if 32 <= octet < 127 else "." for octet in piece)
+        lines.append(f"{start:06x}  {piece.hex(' '):<{_DUMPED_A_LINE * 3 - 1}}  {text}")
+    return {"bytes": len(octets), "lines": lines, "is_cut": len(octets) > _DUMPED_MAX}
+
+
 class Display:
     """Shows the records of one topic, whose payloads have the format *payloads*."""
 

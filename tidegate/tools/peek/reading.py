@@ -26,7 +26,7 @@ from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.kafka.records import ALL_HEADERS, OWN_HEADERS, Records
 from tidegate.records.payloads.conditions import is_true
 from tidegate.records.payloads.formats import JSON, PayloadFormat
-from tidegate.tools.peek.decoding import Repetitions, Sight, SightKind, decode_sights, payload_column
+from tidegate.tools.peek.decoding import ORIGIN, REASON, Repetitions, Sight, SightKind, decode_sights, payload_column
 
 Partition = tuple[str, int]
 # The newest records are looked for in so many of each partition, then in eight times as many, up to the last of these numbers.
@@ -43,18 +43,22 @@ class RecordChoice:
     Args:
         condition: True of their payloads, read as *payloads* says; None: any.
         key: Their key; None: any.
-        has_ctis: Whether CTIs are wanted too; only if neither condition nor key is given.
+        has_ctis: Whether CTIs are wanted too; only if nothing else is asked for.
+        reason: The beginning of the reason of dead letters and dropped events, which alone are wanted then.
+        origins: The topics that their origins must have.
     """
 
     condition: Expr | None = None
     key: bytes | None = None
     payloads: PayloadFormat = JSON
     has_ctis: bool = True
+    reason: str = ""
+    origins: frozenset[str] | None = None
 
     @property
     def is_all(self) -> bool:
-        """Whether neither condition nor key is given."""
-        return self.condition is None and self.key is None
+        """Whether nothing is asked for but CTIs or none."""
+        return self.condition is None and self.key is None and not self.reason and self.origins is None
 
     def choose(self, sights: list[Sight]) -> list[Sight]:
         """Return the wanted ones of some records, in their order."""
@@ -62,10 +66,17 @@ class RecordChoice:
         chosen = [sight for sight in sights if has_ctis or sight.kind is not SightKind.CTI]
         if self.key is not None:
             chosen = [sight for sight in chosen if (sight.key or b"") == self.key]
+        if self.reason or self.origins is not None:
+            chosen = [sight for sight in chosen if self._is_letter(sight)]
         if self.condition is None or not chosen:
             return chosen
         found = is_true(self.condition, payload_column(chosen), self.payloads)
         return [sight for sight, is_found in zip(chosen, found.tolist(), strict=True) if is_found]
+
+    def _is_letter(self, sight: Sight) -> bool:
+        if sight.kind is not SightKind.DEAD_LETTER or not sight.header(REASON).startswith(self.reason):
+            return False
+        return self.origins is None or sight.header(ORIGIN).rpartition("@")[0].rpartition("-")[0] in self.origins
 
 
 class TopicView:

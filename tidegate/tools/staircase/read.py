@@ -8,11 +8,13 @@ partition's events, without those that were dropped.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.arrays import Ints
@@ -27,6 +29,8 @@ from tidegate.platform.kafka.ranges import RangeReader
 
 # How many of the newest records are looked at, and how many events and CTIs a picture shows.
 RECORDS_MAX, EVENTS_MAX, CTIS_MAX = 50_000, 2_000, 400
+# A page may stand open for days beside jobs: reading ahead would cost it more than what it keeps.
+_PREFETCH_BYTES = 2 * 2**20
 MOVED = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION
 
 
@@ -56,30 +60,51 @@ class Staircase:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of an ordered topic: the headers of its events (``EVENT_HEADER``), and its CTIs."""
+    """A stretch of an ordered topic: the headers of its events (``EVENT_HEADER``), the hashes of their keys, and its CTIs."""
 
     tables: Sequence[NDArray[Any]]
     ctis: Sequence[Cti]
+    key_hashes: Sequence[NDArray[np.uint64]] = ()
 
     @classmethod
     def of(cls, piece: OrderedPiece) -> Stretch:
+        ctis = [cti for _, cti in piece.ctis]
+        if not len(piece.events):
+            return cls([], ctis)
         # A copy: the records' keys and values are let go.
-        return cls([piece.events.fields.copy()] if len(piece.events) else [], [cti for _, cti in piece.ctis])
+        return cls([piece.events.fields.copy()], ctis, [hash_keys(piece.events.key)])
+
+
+def hash_keys(keys: pa.Array) -> NDArray[np.uint64]:
+    """Return a hash of each key, 0 for none: enough to find those of one substream again, without keeping the keys."""
+    found = keys.dictionary_encode()
+    hashes = np.array([_hash_key(key) for key in found.dictionary.to_pylist()] or [0], dtype=np.uint64)
+    return np.where(found.indices.is_valid().to_numpy(False), hashes[found.indices.fill_null(0).to_numpy(False)], np.uint64(0))
+
+
+def _hash_key(key: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What of a stretch is shown: arrivals in [from_us, until_us), of one input partition or, with None, of all."""
+    """
+    What of a stretch is shown: arrivals in [from_us, until_us), of one input partition or, with None, of all; of events with the *key*, or,
+    with None, of all.
+    """
 
     from_us: int = NEVER
     until_us: int = INFINITY
     number: int | None = None
+    key: bytes | None = None
 
 
 WHOLE = Section()
 
 
-def read_staircase(admin: Admin, kafka: Mapping[str, str], topic: Topic, policies: Policies | None = None, over: bool = False) -> Staircase:
+def read_staircase(
+    admin: Admin, kafka: Mapping[str, str], topic: Topic, policies: Policies | None = None, over: bool = False, shown: Section = WHOLE
+) -> Staircase:
     """Return the newest stretch of an ordered topic; *policies* are those of its input, *over* says whether that has substreams."""
     starts, ends = admin.starts(topic.all_partitions), admin.ends(topic.all_partitions)
     share = max(RECORDS_MAX // topic.partitions, 1)
@@ -88,13 +113,13 @@ def read_staircase(admin: Admin, kafka: Mapping[str, str], topic: Topic, policie
         for place in topic.all_partitions
         for stretch, _ in read_stretches(kafka, place, max(starts[place], ends[place] - share), ends[place])
     ]
-    return make_staircase(topic.name, stretches, policies, over)
+    return make_staircase(topic.name, stretches, policies, over, shown)
 
 
 def read_stretches(kafka: Mapping[str, str], place: tuple[str, int], start: int, end: int) -> list[tuple[Stretch, int]]:
     """Return a range of a partition of an ordered topic in stretches, each with how many offsets it covers."""
     found = []
-    with RangeReader(kafka, *place, headers=True) as reader:
+    with RangeReader(kafka, *place, headers=True, prefetch_bytes=_PREFETCH_BYTES) as reader:
         for records in reader.read(start, end):
             piece = decode(records, *place)
             found.append((Stretch.of(piece), len(records)))
@@ -110,12 +135,19 @@ def make_staircase(
     columns = {name: np.concatenate([table[name] for table in tables]) if tables else np.empty(0, dtype=np.int64) for name in _SHOWN}
     ctis = [cti for stretch in stretches for cti in stretch.ctis]
     steps = find_steps(ctis)
+    is_own = np.ones(len(columns["number"]), dtype=bool)
+    if shown.key is not None:
+        hashes = [each for stretch in stretches for each in stretch.key_hashes]
+        is_own = np.concatenate(hashes) == np.uint64(_hash_key(shown.key)) if hashes else np.empty(0, dtype=bool)
     if policies is not None:
-        for number in np.unique(columns["number"]).tolist():
+        if shown.key is not None and over:
+            steps = _substream_steps(columns, is_own, policies)
+        for number in np.unique(columns["number"]).tolist() if shown.key is None or not over else ():
             if len(steps.get(number, ())) < 2:
                 own = columns["number"] == number
                 steps[number] = compute_steps(columns["arrival_us"][own], columns["system_us"][own], policies, over)
     inside = (columns["arrival_us"] >= shown.from_us) & (columns["arrival_us"] < shown.until_us)
+    inside &= is_own
     if shown.number is not None:
         inside &= columns["number"] == shown.number
     rows = np.flatnonzero(inside)
@@ -136,6 +168,16 @@ def make_staircase(
         offsets,
         _thin_ctis(ctis, shown),
     )
+
+
+def _substream_steps(columns: Mapping[str, Ints], is_own: NDArray[np.bool_], policies: Policies) -> dict[int, list[tuple[int, int]]]:
+    """Return the rises of the watermark of one substream, by the partitions in which it occurs: all arrivals there raise its floor."""
+    steps = {}
+    for number in np.unique(columns["number"][is_own]).tolist():
+        rows = columns["number"] == number
+        system = np.where(is_own[rows], columns["system_us"][rows], NEVER)
+        steps[number] = compute_steps(columns["arrival_us"][rows], system, policies, over=False)
+    return steps
 
 
 def _clip(rises: list[tuple[int, int]], shown: Section) -> list[tuple[int, int]]:

@@ -44,6 +44,7 @@ class PartitionFacts:
         is_estimated: Whether the arrival frontier is an estimate, made since nothing comes.
         lag: How many of its records wait to be read.
         substream: The substream that is asked for; None: none is, or it holds nothing here.
+        report: The last report of its stage; None: there is none.
     """
 
     place: str
@@ -54,6 +55,7 @@ class PartitionFacts:
     lag: int
     held: int = 0
     substream: SubstreamReport | None = None
+    report: IngestReport | None = None
 
     @classmethod
     def of(cls, report: IngestReport, end: int, key: str | None = None) -> PartitionFacts:
@@ -68,6 +70,7 @@ class PartitionFacts:
             lag=max(end - report.next_offset, 0),
             held=report.held,
             substream=found if key is not None else None,
+            report=report,
         )
 
 

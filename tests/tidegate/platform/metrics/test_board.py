@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+import time
+import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -52,6 +57,37 @@ def endpoint_text(port: int) -> str:
     return text
 
 
+@contextlib.contextmanager
+def real_prometheus(program: str, endpoint: int, folder: Path) -> Iterator[str]:
+    """Start a Prometheus that scrapes *endpoint* every second; give its address once it has scraped it three times."""
+    port, seen = free_port(), time.monotonic()
+    jobs = [{"job_name": "tidegate", "static_configs": [{"targets": [f"127.0.0.1:{endpoint}"]}]}]
+    (folder / "prometheus.yml").write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}), "utf-8")
+    command = [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
+    with (folder / "prometheus.log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        while True:
+            with contextlib.suppress(OSError):
+                samples = ask_prometheus(f"http://127.0.0.1:{port}", "count_over_time(up[1m])")
+                if samples and float(samples[0]["value"][1]) >= 3:
+                    break
+            assert server.poll() is None, (folder / "prometheus.log").read_text()
+            assert time.monotonic() - seen < 120
+            time.sleep(0.3)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def ask_prometheus(address: str, expression: str) -> list[dict[str, Any]]:
+    """Return the series that an expression gives now."""
+    with urllib.request.urlopen(f"{address}/api/v1/query?query={urllib.parse.quote(expression)}", timeout=10) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    return found
+
+
 def test_the_board_is_as_its_generator_writes_it() -> None:
     """Whoever changes the tables of metrics.md runs ``python deploy/grafana.py``."""
     assert subprocess.run([sys.executable, "deploy/grafana.py", "--check"], cwd=ROOT, check=False, timeout=60).returncode == 0
@@ -77,3 +113,12 @@ def test_each_metric_has_a_panel_and_each_query_finds_something(expressions: lis
             [promtool, "check", "rules", "board.yml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
         )
         assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_a_real_prometheus_evaluates_each_query(expressions: list[str], tmp_path: Path) -> None:
+    """Where there is one, as on CI: it scrapes a real endpoint, and no panel is empty. Without one the test above evaluates them."""
+    port = free_port()
+    assert "tidegate_events_in_total" in endpoint_text(port)
+    if program := shutil.which("prometheus"):
+        with real_prometheus(program, port, tmp_path) as address:
+            assert [each for each in expressions if not ask_prometheus(address, each)] == []

@@ -17,6 +17,7 @@ from tidegate.platform.observe import process_identity
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import BucketReport, IngestReport
+from tidegate.platform.observe.run_history import ENTRIES_MAX, Entry, Happened, add_entry, to_text
 
 TOPIC = "flights.ordered"
 
@@ -62,6 +63,66 @@ def test_what_is_published_is_read_by_others(server: Server) -> None:
     assert found.last_arrival_us("flights", 1, 8) is None
     assert found.last_arrival_us("flights", 2, 0) is None
     assert TOPIC in store.ordered_topics()
+
+
+def test_a_history_outlives_its_runs(server: Server) -> None:
+    """Starts, ends and failures of all runs, a kill that only the next start can tell, refusals, and settings that changed."""
+    name, now_ms = "history.ordered", [1_000]
+
+    def start(late: str) -> ProgressPublisher:
+        made = ProgressPublisher(
+            server.settings(), name, settings_shown={"late": late}, every_s=0.01, wall_ms=lambda: now_ms[0], input="history"
+        )
+        made.note(Happened.STARTED, "resumed from: new")
+        return made
+
+    def history() -> list[tuple[int, str, str, int]]:
+        with ProgressStore(server.settings()) as store:
+            found = store.read(name)
+        assert found is not None
+        return [(each.at_ms, each.what, each.more, each.times) for each in found.history]
+
+    with start("5s"):
+        now_ms[0] = 2_000
+    expected = [(1_000, "started", "resumed from: new", 1), (2_000, "stopped", "", 1)]
+    until(lambda: history() == expected)
+    with ProgressStore(server.settings()) as store:
+        for _ in range(3):
+            store.note_refusal(name, RefusedError("redis://:hunter2@h is gone", code="TG-X"), 3_000)
+    expected.append((3_000, "refused", "TG-X: redis://:***@h is gone", 3))
+    assert history() == expected
+    # A run of another process that could not say its end.
+    client = redis.Redis(port=server.port)
+    client.hset(progress_key(name), "job", '{"state":"live","at_ms":4000,"started_ms":3500,"process":"gone"}')
+    now_ms[0] = 9_000
+    with pytest.raises(RefusedError), start("7s") as publisher:
+        until(lambda: len(history()) == 6)
+        raise RefusedError("the topic is gone", code="TG-TOPIC-MISSING")
+    expected += [
+        (4_000, "killed", "it was heard of for the last time", 1),
+        (9_000, "settings changed", "late: 5s -> 7s", 1),
+        (9_000, "started", "resumed from: new", 1),
+        (9_000, "failed", "TG-TOPIC-MISSING: the topic is gone", 1),
+    ]
+    until(lambda: history() == expected)
+    assert publisher is not None
+    # What others have written there is no history, and keeps nothing from starting.
+    client.hset(progress_key(name), "history", '{"entries": [{"what": 7}]}')
+    assert history() == []
+    with start("7s"):
+        pass
+    until(lambda: [each[1] for each in history()] == ["started", "stopped"])
+
+
+def test_a_history_keeps_its_newest_entries() -> None:
+    """Of the same thing again and again it keeps one."""
+    entries: list[Entry] = []
+    for at in range(500):
+        entries = add_entry(entries, Entry(at, Happened.STARTED, "x" * 9_999))
+        entries = add_entry(entries, Entry(at, Happened.FAILED, f"reason {at // 2}"))
+    assert len(entries) == ENTRIES_MAX
+    assert entries[-1] == Entry(499, Happened.FAILED, "reason 249")
+    assert len(to_text(entries, {})) < 2**20 // 4
 
 
 def test_a_job_that_ends_says_so_and_by_what(server: Server) -> None:

@@ -27,6 +27,7 @@ from tidegate.platform.settings.kinds import format_size, parse_size, reveal_pro
 from tidegate.platform.settings.load import Settings, load
 from tidegate.platform.settings.manual import describe_settings
 from tidegate.platform.settings.problems import _COUNTERPARTS, SettingsReport
+from tidegate.platform.settings.shown_table import show_table
 from tidegate.platform.settings.sources import locate_keys, parse_assignments
 from tidegate.tools.commands.config import as_toml
 
@@ -884,3 +885,16 @@ def test_an_early_action_binds_only_where_it_adjusts() -> None:
     assert plain.fingerprint().get("early_action") is None
     assert (adjusting.fingerprint()["early_action"], adjusting.policies().early_action) == ("adjust", Action.ADJUST)
     assert read(FLIGHTS, {"inputs.flights.dropped_topic": "away"}).input("flights").fingerprint() == plain.fingerprint()
+
+
+def test_a_table_is_shown_without_secrets_and_without_what_nobody_set() -> None:
+    """What a history may keep of it: durations as they are written, no tables of stores."""
+    tables = {
+        "inputs": {"cars": {"topic": "cars", "timestamp_by": "at", "late": "90s"}},
+        "outputs": {"rides": {"topic": "rides", "postgres": {"url": "postgresql://u:hunter2@h/d"}}},
+    }
+    settings = Settings.model_validate(tables)
+    shown = show_table(settings.input("cars"))
+    assert (shown["late"], shown["timestamp_by"]) == ("1m30s", "at")
+    assert "reorder" not in shown
+    assert show_table(settings.output("rides")) == {"topic": "rides"}

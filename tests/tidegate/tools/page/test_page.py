@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +14,17 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
-from ordering.errors import SettingError, UnreachableError
+from ordering.errors import RefusedError, SettingError, UnreachableError
 from tidegate.platform.settings.load import Settings
-from tidegate.tools.commands.page_answers import list_names, make_answers
+from tidegate.tools.commands import page_answers
+from tidegate.tools.commands.page_answers import make_answers
+from tidegate.tools.commands.page_messages import list_names
 from tidegate.tools.commands.ui import check_binding, page_beside
 from tidegate.tools.page import server
 from tidegate.tools.page.access import LOOPBACK, Access
+from tidegate.tools.page.actions import KEY_HEADER, Actions
 from tidegate.tools.page.server import PAGES, make_page
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
@@ -80,6 +86,81 @@ def test_others_reach_the_page_only_if_there_is_a_token() -> None:
 def test_only_reading_is_answered(method: str) -> None:
     """Nothing changes by a request."""
     assert client().request(method, "/api/echo").status_code == 405
+
+
+def acting(done: list[Any], allowed: bool = True) -> tuple[TestClient, Actions]:
+    """Return a client of a page with one action, which notes what it was asked."""
+    actions = Actions({"note": lambda asked: done.append(asked) or {"noted": len(done)}} if allowed else {})
+    page = make_page({"echo": dict}, Access(frozenset(LOOPBACK)), actions)
+    return TestClient(page, base_url="http://localhost:8600"), actions
+
+
+def test_an_action_needs_a_post_of_this_page_itself() -> None:
+    """The key that only its pages have, JSON, and no other site; each alone refuses, and a GET never acts."""
+    done: list[Any] = []
+    page, actions = acting(done)
+    assert page.get("/actions").json() == {"allowed": True, "key": actions.key}
+    good = {"content-type": "application/json", KEY_HEADER: actions.key}
+    for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH"):
+        assert page.request(method, "/actions/note", headers=good).status_code == 405
+    wrong = [
+        {KEY_HEADER: ""},
+        {KEY_HEADER: actions.key[:-1]},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.example"},
+    ]
+    for each in wrong:
+        assert page.post("/actions/note", headers=good | each, content="{}").status_code in (403, 415, 421), each
+    for body in ("", "[]", "{", '"x"', "9" * 200_000):
+        assert page.post("/actions/note", headers=good, content=body).status_code == 400
+    assert page.post("/actions/other", headers=good, content="{}").status_code == 404
+    assert done == []
+    own = {"origin": "http://localhost:8600", "sec-fetch-site": "same-origin"}
+    answer = page.post("/actions/note", headers=good | own, content='{"place": "a-0@1"}')
+    assert (answer.status_code, answer.json(), done) == (200, {"noted": 1}, [{"place": "a-0@1"}])
+
+
+def test_without_the_flag_every_action_is_refused() -> None:
+    """Also with whatever key; the page is told none."""
+    done: list[Any] = []
+    page, actions = acting(done, allowed=False)
+    assert page.get("/actions").json() == {"allowed": False, "key": ""}
+    answer = page.post("/actions/note", headers={"content-type": "application/json", KEY_HEADER: actions.key}, content="{}")
+    assert answer.status_code == 403
+    assert answer.json()["code"] == "TG-UI-ACTIONS"
+    assert "--allow-actions" in answer.json()["error"]
+    assert done == []
+
+
+def test_actions_and_refusals_are_logged() -> None:
+    """Who asked for what, and what came of it; never the key."""
+    done: list[Any] = []
+    page, actions = acting(done)
+    good = {"content-type": "application/json", KEY_HEADER: actions.key}
+    with capture_logs() as logged:
+        page.post("/actions/note", headers=good, content='{"place": "a-0@1"}')
+        page.post("/actions/note", headers=good | {KEY_HEADER: "guess"}, content="{}")
+    told = [(each["event"], each["log_level"], each["client"]) for each in logged]
+    asked, acted, refused = told
+    assert asked == ("an action is asked for", "info", "testclient")
+    assert acted == ("the action is done", "info", "testclient")
+    assert refused == ("an action is refused", "warning", "testclient")
+    assert actions.key not in str(logged)
+    assert "guess" not in str(logged)
+
+
+def test_a_download_is_a_file_and_never_a_page() -> None:
+    """Whatever its bytes and its name say."""
+    load = {"record": lambda _: (MARKUP + "\r\nx: y", b"<script>alert(1)</script>")}
+    answer = TestClient(make_page({}, Access(frozenset(LOOPBACK)), None, load), base_url="http://localhost").get("/download/record")
+    assert answer.content == b"<script>alert(1)</script>"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''%3C%2Fscript%3E")
+    assert "x" not in answer.headers
 
 
 def test_hostile_text_travels_as_json_alone() -> None:
@@ -147,6 +228,39 @@ def test_tuning_takes_durations_and_shares_alone(asked: dict[str, str]) -> None:
     assert answer.json()["code"] == "TG-SETTING-VALUE"
 
 
+def in_a_terminal(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a person does."""
+    return subprocess.run([sys.executable, "-P", "-m", "tidegate", *command], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_command_that_is_too_slow_for_the_page_answers_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TG-UI-SLOW; its fix is played."""
+    (tmp_path / "tidegate.toml").write_text("[inputs.i]\ntopic = 'i'\n[outputs.o]\ntopic = 'o'\n")
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "all.sql"
+    script.write_text("SELECT a INTO o FROM i TIMESTAMP BY t")
+    command = ["lint", str(script)]
+    monkeypatch.setattr(page_answers, "_COMMAND_S", 0.01)
+    with pytest.raises(RefusedError) as refused:
+        page_answers.run_command(command)
+    assert (refused.value.code, refused.value.where) == ("TG-UI-SLOW", "lint")
+    assert "in a terminal" in refused.value.fix
+    done = in_a_terminal(*command)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_that_fails_without_a_code_says_why_in_a_terminal(tmp_path: Path) -> None:
+    """TG-UI-COMMAND; its fix is played."""
+    command = ["lint", str(tmp_path / "missing.sql")]
+    with pytest.raises(RefusedError) as refused:
+        page_answers.run_command(command)
+    assert refused.value.code == "TG-UI-COMMAND"
+    assert "in a terminal" in refused.value.fix
+    done = in_a_terminal(*command)
+    assert done.returncode != 0
+    assert "missing.sql" in done.stdout + done.stderr
+
+
 def test_a_file_beside_the_page_is_not_served() -> None:
     """Only scripts, styles and the icon have addresses."""
     for path in ("/dagre.LICENSE", "/index.html", "/../server.py", "/%2e%2e/server.py"):
@@ -158,7 +272,7 @@ def test_a_run_shows_the_page_and_a_taken_port_does_not_stop_it() -> None:
     with page_beside(Settings(), Path(), [], 0) as address:
         port = int(address.rpartition(":")[2])
         with urllib.request.urlopen(f"{address}/api/names", timeout=20) as answer:
-            assert json.load(answer) == {"inputs": [], "outputs": [], "topics": []}
+            assert json.load(answer) == {"inputs": [], "outputs": [], "topics": [], "letters": []}
         with page_beside(Settings(), Path(), [], port) as other:
             assert other == ""
     with page_beside(Settings(), Path(), [], port) as again:

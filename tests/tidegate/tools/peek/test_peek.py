@@ -22,7 +22,7 @@ from tidegate.records.payloads.conditions import is_true
 from tidegate.records.payloads.formats import JSON
 from tidegate.tools.commands.peek import bind_where, find_input, parse_from
 from tidegate.tools.peek.decoding import EventHeader, Repetitions, Sight, SightKind, decode_sights
-from tidegate.tools.peek.display import Display
+from tidegate.tools.peek.display import Display, show_bytes
 from tidegate.tools.peek.reading import RecordChoice, drop_oldest, keep_newest, merge_partitions
 
 NOON = parse_tick("2026-01-05T12:00:00Z")
@@ -161,3 +161,14 @@ def test_from_takes_a_time_an_age_or_earliest() -> None:
     with pytest.raises((TickRangeError, SettingError)) as refused:
         parse_from("noon", 0)
     assert refused.value.where == "--from"
+
+
+def test_bytes_are_shown_one_by_one() -> None:
+    """As offset, hexadecimal and text; of many the first, with how many there are."""
+    assert show_bytes(None) is None
+    assert show_bytes(b"") == {"bytes": 0, "lines": [], "is_cut": False}
+    shown = show_bytes(b"\x00<b>\xff" * 7)
+    assert shown is not None
+    assert shown["lines"][0] == "000000  00 3c 62 3e ff 00 3c 62 3e ff 00 3c 62 3e ff 00  .<b>..<b>..<b>.."
+    assert shown["lines"][2] == f"{'000020  62 3e ff':<55}  b>."
+    assert show_bytes(b"x" * 5_000) == {"bytes": 5_000, "lines": show_bytes(b"x" * 2_048)["lines"], "is_cut": True}  # type: ignore[index]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pyarrow as pa
 
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.wire import EVENT_HEADER
 from ordering.ticks import INFINITY, SECOND_US
 from tidegate.platform.observe.drawing import render
 from tidegate.tools.staircase.picture import draw_staircase
-from tidegate.tools.staircase.read import Staircase, compute_steps, find_steps
+from tidegate.tools.staircase.read import Section, Staircase, Stretch, compute_steps, find_steps, hash_keys, make_staircase
 
 ROSTER = Roster(1, 2, Spread.ALL, True)
 
@@ -38,6 +40,27 @@ def test_without_promises_the_steps_are_those_of_the_policies() -> None:
     by_event = [(arrival[0], 7 * SECOND_US), (arrival[2], 20 * SECOND_US)]
     assert compute_steps(arrival, system, policies, over=False) == by_event
     assert [step for _, step in compute_steps(arrival, system, policies, over=True)] == [0, SECOND_US, 20 * SECOND_US]
+
+
+def test_one_substream_has_a_watermark_of_its_own() -> None:
+    """All arrivals of its partition raise its floor, its own events alone its time; other substreams' events are left out."""
+    fields = np.zeros(4, dtype=EVENT_HEADER)
+    fields["arrival_us"] = np.array([10, 11, 12, 30]) * SECOND_US
+    fields["system_us"] = np.array([9, 11, 12, 29]) * SECOND_US
+    keys = pa.array([b"a", b"b", b"a", None], pa.binary())
+    policies = Policies(late_us=10 * SECOND_US, reorder_us=2 * SECOND_US)
+    stretch = Stretch([fields], [], [hash_keys(keys)])
+
+    def show(key: bytes | None) -> Staircase:
+        return make_staircase("t", [stretch], policies, over=True, shown=Section(key=key))
+
+    of_a = show(b"a")
+    assert of_a.arrival_us.tolist() == [10 * SECOND_US, 12 * SECOND_US]
+    assert of_a.steps == {0: [(arrival * SECOND_US, promise * SECOND_US) for arrival, promise in ((10, 7), (12, 10), (30, 20))]}
+    of_b = show(b"b")
+    assert of_b.steps == {0: [(arrival * SECOND_US, promise * SECOND_US) for arrival, promise in ((10, 0), (11, 9), (30, 20))]}
+    assert (show(b"c").events, show(b"c").steps) == (0, {})
+    assert show(None).events == 4
 
 
 def test_the_picture_has_a_dot_for_each_event_and_a_line_for_each_partition() -> None:

@@ -15,6 +15,14 @@ export async function ask(name, parameters) {
   trouble.textContent = answer.ok ? "" : found.error;
   return answer.ok ? found : null;
 }
+// Asks for something to be done; null: it was not, and the page says why.
+export async function askActions(name, members, key) {
+  const headers = { "content-type": "application/json", "x-tidegate-key": key };
+  const answer = await fetch("/actions/" + name, { method: "POST", headers, body: JSON.stringify(members) });
+  const found = await answer.json();
+  trouble.textContent = answer.ok ? "" : found.error;
+  return answer.ok ? found : null;
+}
 export function fillTable(names, rows) {
   const table = make("table"), head = make("tr"), body = make("tbody"), top = make("thead"), wide = make("div", null, "wide");
   for (const name of names) { const cell = make("th", name); cell.scope = "col"; head.append(cell); }
@@ -84,9 +92,17 @@ export function showValue(value) {
   }
   return list;
 }
+// A figure: what is shown, and where a command's JSON has the same: the command, then the names down to it.
+export function setFigure(element, path, value) {
+  element.setAttribute("data-figure", JSON.stringify(path));
+  element.setAttribute("data-value", JSON.stringify(value));
+  return element;
+}
+export const figure = (path, value, text) => setFigure(make("span", text), path, value);
+export const count = (number) => Number(number).toLocaleString("en", { maximumFractionDigits: 1 });
 // Seconds as a person says them.
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return "";
   const s = Math.abs(seconds), sign = seconds < 0 ? "-" : "";
-  return sign + (s < 60 ? +s.toFixed(1) + " s" : s < 7200 ? Math.round(s / 60) + " min" : s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " d");
+  return sign + (s < 1 && s > 0 ? Math.round(s * 1000) + " ms" : s < 60 ? +s.toFixed(1) + " s" : s < 600 ? Math.floor(s / 60) + " min " + Math.round(s % 60) + " s" : s < 7200 ? Math.round(s / 60) + " min" : s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " d");
 }

@@ -1,37 +1,10 @@
 // The pages. Each is one function; what it draws comes from /api and /events.
-import { ask, fillTable, main, make, makeChoice, page, repeat, showValue, span } from "./common.js";
+import { ask, count, figure, fillTable, link, main, make, makeChoice, page, showValue, span } from "./common.js";
+import { showHistory } from "./history.js";
+import { showMessages } from "./messages.js";
 import { showPipeline } from "./pipeline.js";
 import { showTime } from "./time.js";
-async function showWhy() {
-  const names = await ask("names"), choices = make("div", null, "choices"), place = make("div");
-  main.append(make("h1", "Why"), choices, place);
-  if (!names || !names.outputs.length) return;
-  const [label, name] = makeChoice("output", "name", names.outputs);
-  choices.append(label, repeat(2, async () => {
-    const found = await ask("why", { name });
-    if (!found) return;
-    const list = make("ul");
-    for (const words of found.in_words) list.append(make("li", words));
-    place.replaceChildren(make("p", "complete before " + (found.complete || "nothing yet") + "; next results due: " + (found.due || "none")),
-      found.in_words.length ? list : make("p", "Nothing holds them."));
-  }));
-}
-async function showMessages() {
-  const names = await ask("names"), choices = make("div", null, "choices"), place = make("div");
-  main.append(make("h1", "Messages"), choices, place);
-  if (!names || !names.topics.length) return;
-  const [topicLabel, topic] = makeChoice("topic", "topic", names.topics), [keyLabel, key] = makeChoice("key", "key");
-  const [whereLabel, where] = makeChoice("condition, as speed > 50", "where");
-  const [ctisLabel, ctis] = makeChoice("CTIs", "ctis", ["yes", "no"]);
-  choices.append(topicLabel, keyLabel, whereLabel, ctisLabel, repeat(2, async () => {
-    const found = await ask("messages", { topic, key, where, ctis });
-    if (!found) return;
-    const remark = (found.repetitions ? found.repetitions + " repetitions are left out. " : "") +
-      (found.is_cut ? "Only the newest records of each partition were searched." : "");
-    place.replaceChildren(make("p", remark), fillTable(["kind", "record"],
-      found.records.map((record) => [record.kind, make("td", record.line, "line")])));
-  }));
-}
+import { showWhy } from "./why.js";
 async function showEvent() {
   const names = await ask("names"), choices = make("div", null, "choices"), place = make("div");
   main.append(make("h1", "Event"), choices, place);
@@ -51,7 +24,22 @@ async function showEvent() {
   if (!found.found.length) place.append(make("p", "There is no such record."));
   for (const each of found.found) {
     const part = make("section"), origin = each.origin || (each.topic !== undefined ? each.topic + "-" + each.partition + "@" + each.offset : each.place);
-    part.append(make("h2", each.forward !== undefined ? "Where " + origin + " went" : origin || ""), showValue(each));
+    part.append(make("h2", each.forward !== undefined ? "Where " + origin + " went" : origin || ""));
+    const { raw, ...decoded } = each;
+    if (raw) {
+      const both = make("div", null, "beside"), bytes = make("div");
+      for (const name of ["key", "value"]) {
+        bytes.append(make("h3", raw[name] ? name + ", " + count(raw[name].bytes) + " bytes" : "no " + name));
+        if (raw[name] && raw[name].lines.length) bytes.append(make("pre", raw[name].lines.join("\n") + (raw[name].is_cut ? "\n…" : "")));
+      }
+      const loads = link("all bytes of the value", "/download/record", { place: raw.place });
+      loads.setAttribute("download", "");
+      bytes.append(loads);
+      const told = make("div");
+      told.append(make("h3", "decoded"), showValue(decoded));
+      both.append(told, bytes);
+      part.append(both);
+    } else part.append(showValue(decoded));
     place.append(part);
   }
 }
@@ -67,12 +55,19 @@ async function showTune() {
   const found = await ask("tune", { name, early, late, reorder, touch });
   place.replaceChildren();
   if (!found) return;
-  const count = (number) => Number(number).toLocaleString("en"), share = (part) => (part * 100).toFixed(part < 0.01 ? 3 : 1) + " %";
-  const row = (title, each) => [title, each.early, each.late, each.reorder, count(each.moved), count(each.dropped), share(each.touched_share),
-    span(each.watermark_delay_s.p50), span(each.watermark_delay_s.p99), count(each.held_max), count(each.held_bytes)];
+  const share = (part) => (part * 100).toFixed(part < 0.01 ? 3 : 1) + " %";
+  const row = (title, kind, each) => {
+    const cell = (path, text) => {
+      const value = path.reduce((part, name) => part[name], each), made = make("td", null, "number");
+      made.append(figure(["tune", name, kind, ...path], value, text ? text(value) : value));
+      return made;
+    };
+    return [make("th", title), cell(["early"]), cell(["late"]), cell(["reorder"]), cell(["moved"], count), cell(["dropped"], count), cell(["touched_share"], share),
+      cell(["watermark_delay_s", "p50"], span), cell(["watermark_delay_s", "p99"], span), cell(["held_max"], count), cell(["held_bytes"], count)];
+  };
   const heads = ["policies", "early", "late", "reorder", "moved", "dropped", "touched", "delay p50", "p99", "held", "bytes held"];
   place.append(make("p", count(found.records) + " records arrived from " + found.arrivals[0] + " to " + found.arrivals[1] + "."),
-    fillTable(heads, [row("these", found.now), ...(found.proposed ? [row("proposed", found.proposed)] : [])]));
+    fillTable(heads, [row("these", "now", found.now), ...(found.proposed ? [row("proposed", "proposed", found.proposed)] : [])]));
   if (found.curve.length) {
     place.append(make("h2", "Delay against events touched"), fillTable(["late", "reorder", "events touched", "share", "delay p50", "p99"],
       found.curve.map((each) => [each.late, each.reorder, count(each.touched), share(each.touched_share), span(each.watermark_delay_s.p50),
@@ -83,13 +78,6 @@ async function showTune() {
     const lines = changes.flatMap(([setting, each]) => ["-" + setting + ' = "' + each.old + '"', "+" + setting + ' = "' + each.new + '"']);
     place.append(make("h2", "The difference to tidegate.toml"), make("pre", ["[inputs." + name + "]", ...lines].join("\n")));
   }
-}
-async function showHistory() {
-  const place = make("div");
-  main.append(make("h1", "History"), make("p", "What each job has said of its newest run, the newest first."), repeat(5, async () => {
-    const found = await ask("history");
-    if (found) place.replaceChildren(fillTable(["at", "job", "what", "more"], found.history.map((each) => [each.at, each.job, each.what, each.more])));
-  }), place);
 }
 for (const item of document.querySelectorAll("nav a")) {
   if (item.getAttribute("href") === "/" + page) item.setAttribute("aria-current", "page");

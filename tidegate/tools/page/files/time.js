@@ -1,11 +1,14 @@
 // Time: arrival across, event time up. Drag to zoom; a click opens the event.
-import { ask, asked, button, go, main, make, makeChoice, repeat } from "./common.js";
+import { ask, asked, button, count, figure, go, main, make, makeChoice, repeat } from "./common.js";
 
-const PLACE = { left: 12, right: 12, top: 22, bottom: 24 };
+const PLACE = { left: 66, right: 12, top: 12, bottom: 38 };
+// Distances of ticks, microseconds.
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5,
+  1728e5, 6048e5, 2592e6, 7776e6, 31536e6].map((ms) => ms * 1000);
 function colours() {
   return matchMedia("(prefers-color-scheme: dark)").matches
-    ? { "in order": "#8ab4f8", late: "#ffb74d", "out of order": "#ce93d8", early: "#ff8a80", text: "#ccc", band: "#ffffff12", cti: "#5fd28d", idle: "#ffd54f" }
-    : { "in order": "#1a56b0", late: "#b65c00", "out of order": "#7b1fa2", early: "#b3261e", text: "#333", band: "#0000000d", cti: "#11703a", idle: "#8a6d00" };
+    ? { "in order": "#8ab4f8", late: "#ffb74d", "out of order": "#ce93d8", early: "#ff8a80", text: "#ccc", soft: "#a3adb8", grid: "#ffffff14", band: "#ffffff12", cti: "#5fd28d", idle: "#ffd54f" }
+    : { "in order": "#1a56b0", late: "#b65c00", "out of order": "#7b1fa2", early: "#b3261e", text: "#333", soft: "#57606c", grid: "#00000012", band: "#0000000d", cti: "#11703a", idle: "#8a6d00" };
 }
 const word = (us) => new Date(us / 1000).toISOString().slice(0, 19) + "Z";
 
@@ -26,15 +29,42 @@ function scales(canvas, found) {
     arrival: (x) => Math.round(least + (x - PLACE.left) / width * (most - least)),
   };
 }
+// Round instants between two, about one for each *apart* pixels.
+function ticks(low, high, length, apart) {
+  const least = (high - low) * apart / length, step = STEPS.find((each) => each >= least) || STEPS[STEPS.length - 1], found = [];
+  for (let us = Math.ceil(low / step) * step; us <= high; us += step) found.push(us);
+  const isDays = step >= 864e8, word = (us) => { const text = new Date(us / 1000).toISOString(); return isDays ? text.slice(0, 10) : step >= 1e6 ? text.slice(11, 19) : text.slice(11, 23); };
+  return found.map((us) => [us, word(us)]);
+}
+function drawAxes(pen, at, width, height, colour) {
+  pen.font = "11px system-ui"; pen.lineWidth = 1; pen.strokeStyle = colour.grid; pen.fillStyle = colour.soft;
+  const inner = [width - PLACE.left - PLACE.right, height - PLACE.top - PLACE.bottom];
+  pen.textAlign = "center";
+  for (const [us, text] of ticks(at.left, at.right, inner[0], 110)) {
+    const x = Math.round(at.x(us)) + 0.5;
+    pen.beginPath(); pen.moveTo(x, PLACE.top); pen.lineTo(x, height - PLACE.bottom); pen.stroke();
+    pen.fillText(text, Math.min(Math.max(x, PLACE.left + 22), width - 28), height - PLACE.bottom + 14);
+  }
+  pen.textAlign = "right";
+  for (const [us, text] of ticks(at.low, at.high, inner[1], 52)) {
+    const y = Math.round(at.y(us)) + 0.5;
+    pen.beginPath(); pen.moveTo(PLACE.left, y); pen.lineTo(width - PLACE.right, y); pen.stroke();
+    pen.fillText(text, PLACE.left - 6, Math.max(y + 4, PLACE.top + 4));
+  }
+  pen.fillText("arrival " + word(at.left).slice(0, 10) + " →", width - PLACE.right, height - 6);
+  pen.textAlign = "left";
+  pen.fillText("↑ event time " + word(at.low).slice(0, 10) + (word(at.low).slice(0, 10) === word(at.high).slice(0, 10) ? "" : " to " + word(at.high).slice(0, 10)), 4, height - 6);
+}
 function draw(canvas, found, chosen) {
   const scale = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight, pen = canvas.getContext("2d"), colour = colours();
   canvas.width = width * scale; canvas.height = height * scale;
   pen.scale(scale, scale);
   const at = scales(canvas, found);
   if (!at) return null;
+  drawAxes(pen, at, width, height, colour);
   pen.save();
   pen.beginPath();
-  pen.rect(0, PLACE.top - 4, width, height - PLACE.top - PLACE.bottom + 8);
+  pen.rect(PLACE.left, PLACE.top - 2, width - PLACE.left - PLACE.right + 2, height - PLACE.top - PLACE.bottom + 4);
   pen.clip();
   pen.fillStyle = colour.band;
   const band = (shift, edge) => {
@@ -63,7 +93,7 @@ function draw(canvas, found, chosen) {
   for (const [arrival, time, , cause] of found.ctis) {
     const isIdle = cause === "idle";
     pen.fillStyle = isIdle ? colour.idle : colour.cti;
-    pen.beginPath(); pen.arc(at.x(arrival), at.y(time), isIdle ? 4 : 2, 0, 7); pen.fill();
+    pen.beginPath(); pen.arc(at.x(arrival), at.y(time), isIdle ? 2.2 : 1.8, 0, 7); pen.fill();
   }
   pen.setLineDash([6, 4]);
   for (const each of found.held) {
@@ -76,10 +106,6 @@ function draw(canvas, found, chosen) {
     pen.fillRect(chosen[0], PLACE.top, chosen[1] - chosen[0], height - PLACE.top - PLACE.bottom);
     pen.strokeRect(chosen[0], PLACE.top, chosen[1] - chosen[0], height - PLACE.top - PLACE.bottom);
   }
-  pen.fillStyle = colour.text; pen.font = "12px system-ui";
-  pen.fillText("arrival from " + word(at.left), PLACE.left, height - 7);
-  pen.textAlign = "right"; pen.fillText("to " + word(at.right), width - PLACE.right, height - 7);
-  pen.textAlign = "left"; pen.fillText("event time, " + word(at.low) + " to " + word(at.high), PLACE.left, 15);
   return at;
 }
 function nearest(found, at, x, y) {
@@ -104,8 +130,8 @@ export async function showTime() {
   numbers.append(new Option("all", ""));
   numbers.addEventListener("change", () => go({ number: numbers.value }));
   canvas.setAttribute("role", "img");
-  const parameters = { name };
-  for (const each of ["before", "from", "until", "number"]) if (asked.get(each)) parameters[each] = asked.get(each);
+  const parameters = { name }, [keyLabel] = makeChoice("key or substream", "key");
+  for (const each of ["before", "from", "until", "number", "key"]) if (asked.get(each)) parameters[each] = asked.get(each);
   let found = null, at = null, start = null;
   const look = async () => {
     const answer = await ask("time", parameters);
@@ -125,9 +151,11 @@ export async function showTime() {
     if (estimates) marks.push(mark("idle", "estimates made in silence: " + estimates));
     const held = found.held.map((each) => make("p", each.partition + " holds " + each.held.toLocaleString("en") + " events" +
       (each.from_us === null ? "" : ", the first of " + word(each.from_us) + ": released when the watermark is above that (dashed)") + "."));
-    legend.replaceChildren(...marks, ...held, make("p", found.events.length.toLocaleString("en") + " of " + found.looked_at.toLocaleString("en") +
-      " events of " + found.topic + ". Lines: the watermark of each input partition. Shaded: beyond the early (above) and the late tolerance (below). " +
-      "Dropped events are not in that topic. Drag to zoom, click a point to open its event."));
+    const looked = make("p");
+    looked.append(count(found.events.length) + " of ", figure(["watermarks", name, "looked_at"], found.looked_at, count(found.looked_at)), " events of " + found.topic + (parameters.key ? " with the key " + parameters.key : "") +
+      (parameters.key && found.over ? ". Lines: the watermark of this substream in each input partition where it occurs. " : ". Lines: the watermark of each input partition. ") + "Shaded: beyond the early (above) and the late tolerance (below). " +
+      "Dropped events are not in that topic. Drag to zoom, click a point to open its event.");
+    legend.replaceChildren(...marks, ...held, looked);
   };
   const isStill = asked.get("before") || asked.get("from");
   const zoom = (factor, shift) => {
@@ -136,7 +164,7 @@ export async function showTime() {
     go({ from: String(Math.round(middle - half)), until: String(Math.round(middle + half)) });
   };
   const goBack = () => { if (at) go({ before: String(Math.round(at.low)), from: null, until: null }); };
-  choices.append(label, numberPlace, button("Zoom in", "the middle half of these arrivals", () => zoom(0.5, 0)),
+  choices.append(label, numberPlace, keyLabel, button("Zoom in", "the middle half of these arrivals", () => zoom(0.5, 0)),
     button("Zoom out", "twice as long a time", () => zoom(2, 0)), button("◀", "earlier arrivals", () => zoom(1, -0.5)),
     button("▶", "later arrivals", () => zoom(1, 0.5)), button("Further back", "what the topic holds before these", goBack),
     button("Live", "the newest events", () => go({ before: null, from: null, until: null })));

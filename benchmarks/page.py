@@ -1,0 +1,151 @@
+"""
+What the page costs, beside the running jobs of a folder: memory and processor time of its server, and frames a second in a real Chromium.
+
+Usage, in the folder of a tidegate.toml whose jobs run: python benchmarks/page.py INPUT [--minutes 10] [--idle 60] [--rate 10000]
+
+- Nobody looks for --idle seconds: the processor time that the server takes.
+- Then *Pipeline*, *Why* and *Time* of INPUT are open for --minutes, and records are produced to it at --rate a second (0: none): the
+  server's memory every ten seconds, its processor time, and how many frames *Time* draws in each ten seconds.
+
+The figures are one JSON object on standard output. Records are objects with the event time in the field ``at``, and a car of one hundred.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))
+
+from confluent_kafka import Producer  # noqa: E402 - after the path of the tests' browser
+from support.browser import Watched, open_browser  # noqa: E402 - the tests' browser
+
+from tidegate.platform.settings.load import load_assigned  # noqa: E402
+from tidegate.platform.stack.embedded import free_port  # noqa: E402
+
+LOOK_S = 10.0
+CARS = 100
+# Counts the frames that the browser draws.
+FRAMES = (
+    "() => { window.frames = 0; const count = () => { window.frames++; requestAnimationFrame(count); }; requestAnimationFrame(count); }"
+)
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def serve() -> tuple[subprocess.Popen[bytes], str]:
+    """Start the page's server; return it and its address."""
+    port = free_port()
+    server = subprocess.Popen([sys.executable, "-P", "-m", "tidegate", "ui", "--port", str(port)], stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return server, f"http://127.0.0.1:{port}"
+
+
+def produce(topic: str, rate: int, end: threading.Event, counts: list[int]) -> None:
+    """Produce *rate* records a second until the end; count them."""
+    producer = Producer({**load_assigned(None, None).kafka.client_properties(), "linger.ms": "20", "compression.type": "lz4"})
+    began_s, sent = time.monotonic(), 0
+    while not end.is_set():
+        due = int((time.monotonic() - began_s) * rate)
+        while sent < due:
+            value = json.dumps({"at": time.time() - sent % 7 / 10, "car": f"c{sent % CARS}", "speed": 40}).encode()
+            try:
+                producer.produce(topic, value, f"c{sent % CARS}".encode())
+                sent += 1
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+        counts[0] = sent
+        time.sleep(0.02)
+    producer.flush(10)
+
+
+def main() -> int:
+    """Measure; print."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("input")
+    asked.add_argument("--minutes", type=float, default=10.0)
+    asked.add_argument("--idle", type=float, default=60.0)
+    asked.add_argument("--rate", type=int, default=10_000)
+    given = asked.parse_args()
+    [topic] = load_assigned(None, None).input(given.input).topics
+    server, address = serve()
+    end, counts = threading.Event(), [0]
+    try:
+        figures = measure(server.pid, address, given, topic, end, counts)
+    finally:
+        end.set()
+        server.terminate()
+        server.wait()
+    print(json.dumps(figures))
+    return 1 if figures["complaints"] else 0
+
+
+def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: threading.Event, counts: list[int]) -> dict[str, Any]:
+    """Return the figures."""
+    time.sleep(5)
+    before_s = processor_s(pid)
+    time.sleep(given.idle)
+    idle_percent = (processor_s(pid) - before_s) / given.idle * 100
+    if given.rate:
+        threading.Thread(target=produce, args=(topic, given.rate, end, counts), daemon=True).start()
+    with open_browser() as browser:
+        tabs = [Watched.open(browser, address) for _ in range(3)]
+        for tab, path in zip(tabs, ("/pipeline", "/why", f"/time?name={given.input}"), strict=True):
+            tab.go(path)
+        live = tabs[-1].page
+        live.evaluate(FRAMES)
+        looks: list[tuple[float, float, float]] = []
+        began_s, spent_s = time.monotonic(), processor_s(pid)
+        while time.monotonic() - began_s < given.minutes * 60:
+            at_s, frames = time.monotonic(), live.evaluate("window.frames")
+            live.wait_for_timeout(LOOK_S * 1000)
+            a_second = (live.evaluate("window.frames") - frames) / (time.monotonic() - at_s)
+            looks.append((round(time.monotonic() - began_s), round(memory_mb(pid), 1), round(a_second, 1)))
+        lasted_s = time.monotonic() - began_s
+        looking_percent = (processor_s(pid) - spent_s) / lasted_s * 100
+        complaints = [each for tab in tabs for each in tab.complaints]
+    later = looks[len(looks) // 2 :]
+    return {
+        "idle_cpu_percent": round(idle_percent, 2),
+        "looking_cpu_percent": round(looking_percent, 1),
+        "memory_mb": {"first": looks[0][1], "last": looks[-1][1], "most": max(memory for _, memory, _ in looks)},
+        # Over the second half, when caches are warm.
+        "growth_mb_an_hour": round((later[-1][1] - later[0][1]) / max(later[-1][0] - later[0][0], 1) * 3600, 1),
+        "frames_a_second": {
+            "least": min(frames for *_, frames in looks),
+            "median": sorted(frames for *_, frames in looks)[len(looks) // 2],
+        },
+        "produced_a_second": round(counts[0] / lasted_s),
+        "minutes": round(lasted_s / 60, 1),
+        "looks": looks,
+        "complaints": complaints,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
