@@ -96,7 +96,7 @@ tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
 tidegate.tools.compare
 tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results  tidegate.tools.staircase
-tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace
+tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace  tidegate.tools.convert
 tidegate.testing  tidegate.tools.page
 tidegate.tools.commands  tidegate.pytest_plugin
 tidegate.__main__
