@@ -101,7 +101,7 @@ def merge_rows(rows: pa.Table, cell: Ticks, key_count: int, totals: Sequence[Agg
     """Return a row with states for each group and *cell*, an instant of each row; the rows themselves if that saves little."""
     group, groups = number_groups(rows, key_count)
     placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(cell))
-    cells, states = collect_states(placed, totals, numbers, 'cell, "group"')
+    cells, states = collect_states(placed, totals, numbers, ("cell", "group"))
     if SAVING * cells.num_rows > rows.num_rows:
         return rows
     owners = groups.take(cells["group"])

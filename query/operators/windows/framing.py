@@ -21,7 +21,7 @@ from ordering.columns.segments import sort_places
 from query.columns.large_tables import take_rows
 from query.operators.rows.ranks import order_places
 from query.operators.rows.row_groups import group_numbers, take_or_null
-from query.operators.windows.aggregate_states import AggregateState, AggregateStates, add_float_pieces
+from query.operators.windows.aggregate_states import AggregateState, AggregateStates, add_float_pieces, collect_few
 from query.operators.windows.cell_runs import Cells, Runs, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
@@ -30,6 +30,9 @@ from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant, from_columns
+
+# So many rows are added up without SQL: a statement of DuckDB costs a millisecond whatever it reads.
+FEW_ROWS = 2_048
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Framing:
             return
         group, groups = number_groups(rows, self.key_count)
         # Runs and numbered rows need cells in the order of group and time; otherwise sorting would be wasted.
-        order = '"group", cell' if self.needs_rows or not self._is_disjoint else None
+        order = ("group", "cell") if self.needs_rows or not self._is_disjoint else None
         cells, states = collect_states(rows.append_column("group", pa.array(group)), self.totals, self.numbers, order)
         if self.needs_rows:
             cells = add_row_numbers(cells)
@@ -197,15 +200,17 @@ def number_groups(rows: pa.Table, key_count: int) -> tuple[Ticks, pa.Table]:
 
 
 def collect_states(
-    rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
+    rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: Sequence[str] | None
 ) -> tuple[pa.Table, Sequence[AggregateState]]:
-    """Add rows up by ``group`` and ``cell``; return the cells, in the SQL *order*, and their states. *numbers* as in :class:`Framing`."""
+    """Add rows up by ``group`` and ``cell``; return the cells in the *order* of these two, and their states (*numbers*: see Framing)."""
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
     rows, limbs = add_float_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
     states = AggregateStates(totals, numbers, rows.column_names, limbs).states()
+    if rows.num_rows <= FEW_ROWS:
+        return collect_few(rows, states, order or ("group", "cell")), states
     sums = ", ".join(f"{state.collect} AS {state.name}" for state in states)
-    ordered = f" ORDER BY {order}" if order else ""
+    ordered = " ORDER BY " + ", ".join(f'"{name}"' for name in order) if order else ""
     return run(f'SELECT "group", cell, {sums} FROM input GROUP BY "group", cell{ordered}', input=rows), states
 
 

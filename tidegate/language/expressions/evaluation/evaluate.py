@@ -37,7 +37,7 @@ from tidegate.language.expressions.evaluation.value_sizes import (
     split_by_size,
     text_sizes,
 )
-from tidegate.language.expressions.evaluation.without_sql import plain_values, replace_times
+from tidegate.language.expressions.evaluation.without_sql import operator_values, plain_values, replace_times
 from tidegate.language.expressions.functions import catalog, column_functions
 from tidegate.language.expressions.functions.column_functions import FailedRows, RowNumbers
 from tidegate.language.expressions.functions.conversions import DUCK_TYPES, SQL_CHARACTERS_MAX, TypedSql, can_fail
@@ -64,7 +64,9 @@ def evaluate(
     columns: list[Variant] = []
     failures: list[FailedRows] = []
     computed_everywhere: dict[Expr, Variant] = {}
-    together = _evaluate_together(exprs, leaves, length) if len(exprs) > 1 else {}
+    without_sql = {expr: values for expr in dict.fromkeys(exprs) if (values := operator_values(expr, leaves, length)) is not None}
+    others = [expr for expr in exprs if expr not in without_sql]
+    together = without_sql | (_evaluate_together(others, leaves, length) if len(others) > 1 else {})
     for expr in exprs:
         if expr in together:
             columns.append(together[expr])
@@ -232,6 +234,8 @@ def _statement(expr: Expr, signature: Signature) -> TypedSql | ReasonText:
 
 def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int, *, can_split: bool) -> Evaluated:
     """Evaluate an expression in rows of one signature, so that no text becomes too long and not too many long ones are in memory."""
+    if (values := operator_values(expr, inputs, length)) is not None:
+        return values, []
     if not can_grow(expr, signature):
         return _evaluate_signature(expr, signature, inputs, length)
 
