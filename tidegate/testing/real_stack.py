@@ -48,7 +48,7 @@ class RealStack:
         assert done.returncode == 0, done.stdout or done.stderr
 
     def kill_and_restart(
-        self, stage: Sequence[str], *, folder: Path, when: Callable[[], bool] | None = None, after_s: float = 8.0, timeout_s: float = 180.0
+        self, stage: Sequence[str], *, folder: Path, when: Callable[[], bool] | None = None, after_s: float = 8.0, timeout_s: float = 600.0
     ) -> None:
         """
         Start a stage, kill it with everything it has started, start it again and wait for its end.
