@@ -14,9 +14,9 @@ SELF = Path(__file__).name
 
 KNOWN_HOSTS = re.compile(
     r"([^@/]*@)?(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|[a-z-]+(?=:\d|/|$)|[\w.-]+\.(example|invalid|test)"
-    r"|www\.apache\.org|www\.w3\.org/2000/svg)"
+    r"|www\.apache\.org|www\.w3\.org/2000/svg|json-schema\.org/draft-07/schema)"
 )
-"""Loopback, names without a dot (services of a compose file), names reserved for examples, the licence's own address, SVG's name."""
+"""Loopback, names without a dot (services of a compose file), names for examples, the licence's own address, names that are URLs."""
 ONE_MACHINE_ONLY = re.compile(r"(?<![\w.])/(root|work|home)/\w")
 
 

@@ -33,7 +33,7 @@ def describe_settings(model: type[BaseModel], above: str = "") -> Iterator[Setti
     """Describe every setting of *model*, table by table; NAME stands for the name of an input or output."""
     for key, info in fields_by_key(model).items():
         path = f"{above}{key}"
-        inner, named = _table_of(info)
+        inner, named = table_of(info)
         if inner is not None:
             yield from describe_settings(inner, f"{path}.NAME." if named else f"{path}.")
         else:
@@ -49,7 +49,7 @@ def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
     """Return the keys allowed in the table at *path*; empty if any name is allowed or there is no such table."""
     for depth, step in enumerate(path):
         info = fields_by_key(model).get(step)
-        inner, named = (_table_of_package(model, step), False) if info is None else _table_of(info)
+        inner, named = (_table_of_package(model, step), False) if info is None else table_of(info)
         if inner is None:
             return set()
         if named:
@@ -68,7 +68,7 @@ def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
         if info is None and (current is None or (current := _table_of_package(current, step)) is None):
             return None
         if info is not None:
-            current, named = _table_of(info)
+            current, named = table_of(info)
             if named:
                 next(steps, None)
     return info
@@ -93,7 +93,7 @@ def _table_of_package(model: type[BaseModel], key: str) -> type[BaseModel] | Non
     return model.table_of_package(key) if issubclass(model, Table) else None
 
 
-def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+def table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     """Return the table class of a field, and whether the field has one table for each name."""
     annotation: Any = info.annotation
     if get_origin(annotation) in (Union, UnionType):
@@ -146,4 +146,7 @@ are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only
 before anything starts.
 
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
+
+Editors complete and check the file by its JSON schema: `tidegate config --format json-schema > tidegate.schema.json`, and
+`#:schema ./tidegate.schema.json` as the first line of `tidegate.toml` (Taplo, Even Better TOML).
 """

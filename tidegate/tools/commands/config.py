@@ -29,6 +29,7 @@ class ConfigFormat(StrEnum):
     JSON = "json"
     TOML = "toml"
     MARKDOWN = "markdown"
+    JSON_SCHEMA = "json-schema"
 
 
 def config(
@@ -40,7 +41,7 @@ def config(
     schema: Annotated[bool, typer.Option("--schema", help="Describe all settings instead: key, unit, default, meaning.")] = False,
 ) -> None:
     """Print every setting with its value and its origin, after checking them all."""
-    if schema:
+    if schema or output is ConfigFormat.JSON_SCHEMA:
         _print_schema(output)
         return
     origins = load_assigned(file, assignments).origins()
@@ -59,6 +60,11 @@ def _print_schema(output: ConfigFormat) -> None:
     docs = list(describe_settings(Settings))
     if output is ConfigFormat.MARKDOWN:
         print_text(settings_manual())
+    elif output is ConfigFormat.JSON_SCHEMA:
+        # A command that has no use for it does not load it.
+        from tidegate.platform.settings.json_schema import json_schema
+
+        print_text(json.dumps(json_schema(Settings), indent=2) + "\n")
     elif output is ConfigFormat.JSON:
         print_text(json.dumps([asdict(doc) for doc in docs], indent=2) + "\n")
     elif output is ConfigFormat.TOML:
