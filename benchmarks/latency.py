@@ -1,12 +1,13 @@
 """
 Latency: from the raw topic's append to the ordered topic's, and what an idle job costs.
 
-Usage: python benchmarks/latency.py [--rate 20000] [--seconds 40] [--idle 30] [--set key=value ...] [--format json]
+Usage: python benchmarks/latency.py [--rate 20000] [--seconds 40] [--idle 30] [--spans 0s 30s] [--set key=value ...] [--format json]
 
 A producer appends *rate* events a second to a LogAppendTime topic of two partitions, a slice every 10 ms; ingest runs
 beside it with reorder 0, and a consumer notes when each ordered record reaches it. Their difference is an upper bound of
 the time between the two appends: it holds the consumer's own fetch too. The first third is warm-up. Then the producer
-stops, and the CPU of the whole job is measured while it only estimates idle arrival, once a second.
+stops, and the CPU of the whole job is measured while it only estimates idle arrival, once a second. All this for each of
+*spans*, the ``batch_span`` of the input.
 """
 
 from __future__ import annotations
@@ -87,12 +88,12 @@ class Watcher(threading.Thread):
         return np.concatenate(parts) if parts else np.empty(0)
 
 
-def figures(rate: int, seconds: int, idle: int, assigned: list[str]) -> dict[str, Any]:
-    """Run and return the figures."""
+def figures(rate: int, seconds: int, idle: int, span: str, assigned: list[str]) -> dict[str, Any]:
+    """Run with batches that stay open for *span*, and return the figures."""
     work = Path(".tidegate/latency").resolve()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    (work / "tidegate.toml").write_text(SETTINGS)
+    (work / "tidegate.toml").write_text(f'{SETTINGS}batch_span = "{span}"\n')
     with EmbeddedStack(work / "stack") as stack:
         environment = {**os.environ, "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
         Admin({"bootstrap.servers": stack.bootstrap}).create("latency", PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
@@ -136,10 +137,11 @@ def figures(rate: int, seconds: int, idle: int, assigned: list[str]) -> dict[str
     latency = watcher.latencies_ms(began_us + third_us, ended_us - 1_000_000)
     busy = meter.cpu_between(began_s + third_us / 1e6, ended_s) / (ended_s - began_s - third_us / 1e6)
     return {
-        "name": f"raw append to ordered append, {rate:,} events a second",
+        "name": f"raw append to ordered append, {rate:,} events a second, batch_span {span}",
         "events": len(latency),
         "p50_ms": round(float(np.percentile(latency, 50))),
         "p99_ms": round(float(np.percentile(latency, 99))),
+        "p99_9_ms": round(float(np.percentile(latency, 99.9))),
         "largest_ms": round(float(latency.max())),
         "batches_per_second": round(batches / (ended_s - began_s), 2),
         "cores_busy": round(busy, 2),
@@ -154,15 +156,17 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=20_000)
     parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--idle", type=int, default=30)
+    parser.add_argument("--spans", nargs="+", default=["0s"], metavar="DURATION")
     parser.add_argument("--set", action="append", default=[], dest="assigned", metavar="key=value")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     arguments = parser.parse_args()
-    found = figures(arguments.rate, arguments.seconds, arguments.idle, arguments.assigned)
-    if arguments.format == "json":
-        print(json.dumps(found))
-    else:
+    for span in arguments.spans:
+        found = figures(arguments.rate, arguments.seconds, arguments.idle, span, arguments.assigned)
+        if arguments.format == "json":
+            print(json.dumps(found), flush=True)
+            continue
         for name, value in found.items():
-            print(f"{name.replace('_', ' '):26} {value}")
+            print(f"{name.replace('_', ' '):26} {value}", flush=True)
 
 
 if __name__ == "__main__":

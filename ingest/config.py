@@ -74,6 +74,8 @@ class IngestPlan:
     arrival_max_ahead_us: int = 2 * MINUTE_US
     # Most bytes of a substream's key; None: no limit.
     key_bytes_max: int | None = None
+    # Whether batches stay open for ``batch_span``: the input can, and its tasks have a task slot each.
+    stays_open: bool = False
     # Size that dead letters are cut to.
     letter_bytes_max: int = LETTER_BYTES_MAX
     # As above, in the topic of events that policies drop.

@@ -12,8 +12,11 @@ Spark carries ranges and reports. Events go from Kafka through the stage to Kafk
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -22,7 +25,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicIdentity
+from ingest.open_batches import forget_stop
 from ingest.planned_range import RANGE_SCHEMA
+from ingest.planner.joining_partitions import NewPartitions
+from ingest.planner.opening import why_closed
 from ingest.start.apply import apply
 from ingest.start.decide import decide
 from ingest.start.survey import survey_start
@@ -88,12 +94,35 @@ def _prepare(settings: Settings, name: str, until_end: bool, start: Start | None
     return plan, recovery
 
 
-def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[IngestReport]], None]) -> StreamingQuery:
-    """Start the job; the driver calls *on_reports* with the reports of each batch."""
+def start(
+    spark: SparkSession,
+    settings: Settings,
+    plan: IngestPlan,
+    on_reports: Callable[[list[IngestReport]], None],
+    *,
+    is_alone: bool = False,
+) -> StreamingQuery:
+    """
+    Start the job; the driver calls *on_reports* with the reports of each batch. Its batches may stay open only if it *is_alone* in its
+    session: an open batch keeps its task slots.
+    """
+    plan = _open_batches(spark, settings, plan, is_alone=is_alone)
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
     stage = StatefulStage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     return start_stage(spark, source(plan, trigger_us), processor, stage, IngestReport.of_json, on_reports)
+
+
+def _open_batches(spark: SparkSession, settings: Settings, plan: IngestPlan, *, is_alone: bool) -> IngestPlan:
+    """Return the plan, with open batches if ``batch_span`` asks for them and the job can have them."""
+    if not plan.settings.batch_span_us or plan.until_end:
+        return plan
+    forget_stop(Path(plan.checkpoint))
+    reason = why_closed(plan, settings.spark.master, spark.sparkContext.defaultParallelism, is_alone=is_alone)
+    if reason:
+        _log.warning("batches do not stay open, batch_span has no effect", input=plan.settings.name, reason=reason)
+        return plan
+    return replace(plan, stays_open=True)
 
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
@@ -103,5 +132,18 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return a function that asks the brokers for ends of partitions, and refuses a topic that was replaced since the job began."""
-    return partial(TopicIdentity(plan).find_ends, Admin(plan.kafka, ANSWER_S))
+    """
+    Return a function that asks the brokers for ends of partitions, and refuses a topic that was replaced since the job began. If batches
+    stay open, it also ends the open one when there are new partitions: they join between two batches.
+    """
+    admin = Admin(plan.kafka, ANSWER_S)
+    find_ends = partial(TopicIdentity(plan).find_ends, admin)
+    if not plan.settings.batch_span_us:
+        return find_ends
+    arrivals = NewPartitions(plan, admin)
+
+    def find_ends_and_partitions(partitions: Sequence[Partition]) -> dict[Partition, int]:
+        arrivals.end_batch_if_new(time.monotonic())
+        return find_ends(partitions)
+
+    return find_ends_and_partitions

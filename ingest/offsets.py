@@ -129,9 +129,12 @@ class IngestOffset:
         joins = {parse_partition(name): PartitionJoin(*join) for name, join in stored["joins"].items()}
         return cls(positions, bool(stored["final"]), joins)
 
-    def ranges_to(self, end: IngestOffset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
-        """Yield partition, start and end of each range between this offset and *end*; a partition that joins there has an empty range."""
+    def ranges_to(self, end: IngestOffset, *, with_empty: bool = False) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
+        """
+        Yield partition, start and end of each range between this offset and *end*: one for each partition that changes, or *with_empty* for
+        all. A partition that joins there has an empty range.
+        """
         for partition, last in sorted(end.partitions.items()):
             first = self.partitions.get(partition, last)
-            if first != last or end.is_final != self.is_final or partition not in self.partitions:
+            if with_empty or first != last or end.is_final != self.is_final or partition not in self.partitions:
                 yield partition, first, last

@@ -40,6 +40,15 @@ class IngestRange:
     # Because of a skip at *compare_from*, events up to this offset are compared with those of earlier attempts; 0: none are.
     compare_until: int = 0
     compare_from: int = 0
+    # How many ranges of the same task stay open together after their end; 0: the batch does not stay open.
+    open_ranges: int = 0
+    # The last request to end an open batch when this one was planned: another one ends it.
+    end_request: str = ""
+
+    @property
+    def joins(self) -> bool:
+        """Whether the partition joins by this range: it is empty, and in a batch of its own, which does not stay open."""
+        return self.joined_us > NEVER and self.start == self.end and not self.open_ranges
 
 
 RANGE_SCHEMA = schema_of(IngestRange)

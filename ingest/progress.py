@@ -26,12 +26,21 @@ class IngestProgress:
 
     def accept_reports(self, reports: list[IngestReport]) -> None:
         self.batches += 1
-        # Another thread may be iterating over the dictionary, so it is replaced, never changed.
-        self._partitions = {**self._partitions, **{report.number: report for report in reports}}
+        self.accept_open(reports)
         for report in reports:
             self._seconds.update(report.seconds)
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events_in"]
+
+    def accept_open(self, reports: list[IngestReport]) -> None:
+        """Take the reports of a batch that is still open."""
+        # Another thread may be iterating over the dictionary, so it is replaced, never changed.
+        self._partitions = {**self._partitions, **{report.number: report for report in reports}}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a report."""
+        return bool(self._partitions)
 
     def totals(self) -> Counter[str]:
         totals: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from tidegate.platform.observe.stopping import stop_on_signal
 from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
-from tidegate.platform.spark.driver import DrivenQuery, drive
+from tidegate.platform.spark.driver import DrivenQuery, StreamingQuery, drive
 from tidegate.platform.spark.early_session import EarlySession
 from tidegate.platform.spark.worker_log import WorkerLog
 
@@ -48,6 +48,8 @@ class IngestRun:
 
             def on_tick() -> None:
                 worker_log.follow()
+                for running in self._inputs:
+                    self._metrics.accept_reports(running.name, running.read_open_reports())
                 self._set_metrics()
                 show(self._line(), sum(running.progress.totals()["events_in"] for running in self._inputs))
 
@@ -75,9 +77,10 @@ class IngestRun:
             if self._as_json:
                 print_json({"event": "failed", "input": running.name, "failure": scrub_error(failure.as_dict())})
 
-        return DrivenQuery(
-            running.name, lambda: job.start(self._spark.get(), self._settings, running.plan, on_reports), folder, on_failure, running.check
-        )
+        def start() -> StreamingQuery:
+            return job.start(self._spark.get(), self._settings, running.plan, on_reports, is_alone=len(self._inputs) == 1)
+
+        return DrivenQuery(running.name, start, folder, on_failure, running.check, running.end_batch)
 
     def _set_metrics(self) -> None:
         has_begun = self._cluster.is_ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
+from ingest.open_batches import OpenReports, request_stop
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because
@@ -20,6 +22,10 @@ from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, R
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 from tidegate.platform.observe.reports import IngestReport, JumpReport
 from tidegate.platform.settings.shown_table import show_table
+from tidegate.platform.spark.offset_log import checkpoint_state
+
+# How long a stop waits for the end of an open batch, seconds, and how often it looks.
+_END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
 
 
 class RunningInput:
@@ -51,6 +57,7 @@ class RunningInput:
         )
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
+        self._open_reports = OpenReports(folder)
         self._jump: JumpReport | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
@@ -124,9 +131,28 @@ class RunningInput:
         self._watch.advance({report.place: report.next_offset for report in reports})
         return self.summary()
 
+    def read_open_reports(self) -> list[IngestReport]:
+        """Return what the tasks of an open batch have reported since the last call, and publish it. Called about once a second."""
+        reports = self._open_reports.read_new() if self.plan.settings.batch_span_us else []
+        if reports:
+            self.progress.accept_open(reports)
+            self._publisher.publish(reports)
+            self._watch.advance({report.place: report.next_offset for report in reports})
+        return reports
+
     def check(self) -> None:
         """Use the newest ends from the brokers. Called about once a second. Raises RefusedError: a topic was replaced."""
         self._watch.poll()
+
+    def end_batch(self) -> None:
+        """Let the open batch end, and wait until Spark has committed it; another one ends by itself, or is cut off."""
+        if not self.plan.settings.batch_span_us:
+            return
+        folder = Path(self.plan.checkpoint)
+        request_stop(folder)
+        deadline_s = time.monotonic() + _END_WITHIN_S
+        while checkpoint_state(folder) == "pending" and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_EVERY_S)
 
     @property
     def state(self) -> tuple[str, str]:
@@ -138,7 +164,7 @@ class RunningInput:
         if self.failure is not None:
             return f"failed: {self.failure.code}"
         # Before the first batch, which starts the workers, nothing is known: counts of 0 would look like an answer.
-        return f"{self.progress.line()}  {self._watch.line}".rstrip() if self.progress.batches else self._watch.line
+        return f"{self.progress.line()}  {self._watch.line}".rstrip() if self.progress.has_begun else self._watch.line
 
     @property
     def policy_breaks(self) -> str:

@@ -62,11 +62,19 @@ class JournalClient:
 
     def begin_pass(self, positions: Positions, read_starts: ReadStarts) -> None:
         """Begin a pass at *positions*, Spark's offset: let the journal catch up, and from time to time forget facts of deleted records."""
-        self._known.move_to(positions)
+        self.move_to(positions)
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
             self._trim_due_us = now_us + _TRIM_US
             self._trim(read_starts(positions.keys()))
+
+    def move_to(self, positions: Positions) -> None:
+        """Go on from *positions*: up to there the job has judged."""
+        self._known.move_to(positions)
+
+    def observe_records(self, ends: Mapping[Partition, int]) -> None:
+        """Note that there are records up to these offsets."""
+        self._bounds.observe_records(ends)
 
     def observe_ends(self, ends: Mapping[Partition, int], now_us: int) -> None:
         """Note the ends of partitions; *now_us* is the wall clock, read before they were asked for."""

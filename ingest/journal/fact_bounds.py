@@ -50,6 +50,10 @@ class FactBounds:
             if len(seen) > _SEEN_MAX:
                 del seen[next(iter(seen))]
 
+    def observe_records(self, ends: Mapping[Partition, int]) -> None:
+        """Note that there are records up to these offsets, at least."""
+        self._ends |= {partition: max(end, self._ends.get(partition, 0)) for partition, end in ends.items()}
+
     def is_beyond_end(self, partition: Partition, position: int) -> bool:
         """Return whether no record has ever been below *position*; asks the brokers if it was not seen before."""
         if self._read_ends is None or position <= self._ends.get(partition, 0):

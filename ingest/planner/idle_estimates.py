@@ -114,6 +114,10 @@ class IdleEstimates:
         return self._topics[topic]
 
     def _observe_arrivals(self, stages: _Stages) -> None:
+        for partition, report in stages.reports.items():
+            # An open batch reads ends that the planner has not seen.
+            if report.seen_us and partition in stages.positions and self._has_one_clock(partition[0]):
+                self._silences.observe_tick(partition, report.arrival_us, report.seen_us)
         for partition, report in stages.current.items():
             # Once an estimate is in force, A is no longer the arrival of a record.
             if report.has_arrived and not _has_estimate(stages.positions[partition]):

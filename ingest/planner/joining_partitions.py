@@ -23,6 +23,7 @@ from ingest.journal.client import JournalClient
 from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.topic_fingerprint import WAYS_OUT
 from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition, partition_name, sort_by_roster
+from ingest.open_batches import request_end
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
@@ -68,6 +69,30 @@ def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mappin
     return replace(plan, partitions=sort_by_roster(partitions, joins), joins=joins)
 
 
+class NewPartitions:
+    """The driver's look for new partitions while a batch is open: the planner finds them between two batches only."""
+
+    def __init__(self, plan: IngestPlan, admin: Admin) -> None:
+        self._plan, self._admin = plan, admin
+        self._due_s = 0.0
+
+    def end_batch_if_new(self, now_s: float) -> None:
+        """Ask for the end of the open batch if there are partitions that have not joined; *now_s*: a monotonic clock."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._plan.settings.discovery_cadence_us / SECOND_US
+        folder = Path(self._plan.checkpoint)
+        planned = read_planned_offset(folder)
+        if planned is not None and set(_present_partitions(self._plan, self._admin)) - planned.partitions.keys():
+            request_end(folder)
+
+
+def _present_partitions(plan: IngestPlan, admin: Admin) -> list[Partition]:
+    counts = admin.partition_counts()
+    topics = match_topics(plan.settings, counts, plan.excluded)
+    return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+
+
 class PartitionJoins:
     """Finds new input partitions and lets them join."""
 
@@ -80,9 +105,7 @@ class PartitionJoins:
         self._missing_us: int | None = None
 
     def present_partitions(self) -> list[Partition]:
-        counts = self._admin.partition_counts()
-        topics = match_topics(self._plan.settings, counts, self._plan.excluded)
-        return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        return _present_partitions(self._plan, self._admin)
 
     def join_new(self, offset: IngestOffset, now_us: int, candidates: Iterable[Partition] | None) -> IngestOffset | None:
         """

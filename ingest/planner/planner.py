@@ -24,12 +24,15 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
+from ingest.open_batches import is_stopping, read_request
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.imports import Imports
 from ingest.planner.joining_partitions import PartitionJoins
 from ingest.planner.limits import Limits
+from ingest.planner.opening import may_stay_open
 from ingest.planner.silences import boottime_us
+from ingest.planner.stage_progress import judged_positions
 from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
@@ -39,7 +42,7 @@ from tidegate.platform.kafka.failures import is_hopeless
 from tidegate.platform.observe.logs import configure_worker, get_logger
 from tidegate.platform.spark.data_source import RangePlanner, Ranges
 from tidegate.platform.spark.range_rows import write_row
-from tidegate.platform.spark.shuffle_keys import even_labels
+from tidegate.platform.spark.shuffle_keys import even_labels, same_task
 
 _RETRY_S = 1.0
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
@@ -55,6 +58,9 @@ class IngestPlanner(RangePlanner):
         # The partitions whose frozen end a transaction may still hold back.
         self._held_back: frozenset[Partition] = frozenset()
         self._truncated = TruncatedLogs()
+        # The end of the batch that stays open, and the last request to end one when it was planned.
+        self._open_end: IngestOffset | None = None
+        self._end_request = ""
 
     @cached_property
     def _admin(self) -> Admin:
@@ -88,6 +94,10 @@ class IngestPlanner(RangePlanner):
         return Limits(*bounds, self._plan.tasks, Path(self._plan.checkpoint))
 
     @cached_property
+    def _folder(self) -> Path:
+        return Path(self._plan.checkpoint)
+
+    @cached_property
     def _identity(self) -> TopicIdentity:
         return TopicIdentity(self._plan)
 
@@ -102,7 +112,7 @@ class IngestPlanner(RangePlanner):
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         offset = IngestOffset.from_json(start)
-        if offset.is_final:
+        if offset.is_final or (self._plan.stays_open and is_stopping(self._folder)):
             return start
         while True:
             end = self._try_to_advance(offset)
@@ -115,7 +125,7 @@ class IngestPlanner(RangePlanner):
         return [Ranges([write_row(planned) for planned in self._ranges(IngestOffset.from_json(start), IngestOffset.from_json(end))])]
 
     def _ranges(self, start: IngestOffset, end: IngestOffset) -> list[IngestRange]:
-        members = end.roster
+        members, is_open = end.roster, end == self._open_end
         labels = even_labels(len(members), self._plan.tasks)
         roster = self._plan.roster_of(len(members), len(end.joins))
         return [
@@ -139,9 +149,11 @@ class IngestPlanner(RangePlanner):
                 clamped=last.clamped,
                 losses=last.losses,
                 skips=spans_within(self._plan.skipped_spans(partition), first.next_offset, last.next_offset),
+                open_ranges=len(same_task(number, len(members), self._plan.tasks)) if is_open else 0,
+                end_request=self._end_request if is_open else "",
                 **self._comparison(partition, first.next_offset, last.next_offset),
             )
-            for partition, first, last in start.ranges_to(end)
+            for partition, first, last in start.ranges_to(end, with_empty=is_open)
             for number in (members.index(partition),)
         ]
 
@@ -149,7 +161,7 @@ class IngestPlanner(RangePlanner):
         """Return the end of a range that is planned to *until*: it also takes the skipped records that follow, since they cost nothing."""
         return min(first_read(until, self._plan.skipped_spans(partition)), ends[partition])
 
-    def _comparison(self, partition: Partition, start: int, end: int) -> dict[str, int]:
+    def _comparison(self, partition: Partition, start: int, end: int) -> dict[str, Any]:
         compare_from, compare_until = self._plan.compared.get(partition, (0, 0))
         is_compared = compare_from < end and start < compare_until
         return {"compare_from": compare_from, "compare_until": compare_until} if is_compared else {}
@@ -175,9 +187,11 @@ class IngestPlanner(RangePlanner):
             pass
 
     def _advance(self, offset: IngestOffset) -> IngestOffset:
-        positions = offset.partitions
-        asked_us = boottime_us()
-        self._journal.begin_pass(positions, self._admin.starts)
+        positions = judged = offset.partitions
+        asked_us, self._open_end = boottime_us(), None
+        if self._plan.stays_open:
+            self._end_request, judged = read_request(self._folder), judged_positions(positions, self._folder)
+        self._journal.begin_pass(judged, self._admin.starts)
         joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
         if joined is not None:
             return joined
@@ -185,9 +199,9 @@ class IngestPlanner(RangePlanner):
         ends = self._admin.ends(positions) if self._frozen_ends is None else self._readable_ends(self._frozen_ends)
         if self._frozen_ends is None:
             self._journal.observe_ends(ends, seen_us)
-        self._truncated.check(positions, ends, boottime_us())
+        self._truncated.check(judged, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
-        planned = self._plan_ranges(positions, ends)
+        planned = self._plan_ranges(positions, judged, ends)
         if self._frozen_ends is not None:
             # A run to the present end. Without the journal, replays and joining partitions wait: then the end is not reached.
             reached = {**positions, **planned}
@@ -195,7 +209,10 @@ class IngestPlanner(RangePlanner):
             return replace(offset.advance(reached), is_final=is_final)
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us)
-        return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
+        end = offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
+        if planned and self._plan.stays_open and may_stay_open(self._plan, end, ends):
+            self._open_end = end
+        return end
 
     def _readable_ends(self, frozen: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the frozen ends, or what lies before the first open transaction; the run ends once there is none."""
@@ -207,16 +224,19 @@ class IngestPlanner(RangePlanner):
         self._held_back = frozenset(held_back)
         return {**frozen, **held_back}
 
-    def _plan_ranges(self, positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
+    def _plan_ranges(self, positions: Positions, judged: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
+        """Plan the records between *positions* and *ends*; those below *judged* were read by an open batch, and cost nothing."""
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}
         behind = self._journal.select_plannable(behind) if behind else behind
         if not behind:
             return {}
         self._identity.check(self._admin)
         check_not_begun_anew(self._plan, self._journal.read_fingerprint())
-        shares = self._limits.plan_shares({partition: ends[partition] - position.next_offset for partition, position in behind.items()})
+        read_to = {partition: min(judged[partition].next_offset, ends[partition]) for partition in behind}
+        shares = self._limits.plan_shares({partition: max(ends[partition] - start, 1) for partition, start in read_to.items()})
         starts = {partition: position.next_offset for partition, position in behind.items() if partition in shares}
-        until = {partition: self._pass_skips(partition, start + shares[partition], ends) for partition, start in starts.items()}
+        shared = {partition: min(read_to[partition] + shares[partition], ends[partition]) for partition in starts}
+        until = {partition: self._pass_skips(partition, offset, ends) for partition, offset in shared.items()}
         closed = self._journal.close_ranges(starts, until)
         self._estimates.observe_planned({partition: until[partition] for partition in closed}, boottime_us())
         now_ms = time.time_ns() // 1_000_000

@@ -100,8 +100,11 @@ class Silences:
     def observe_arrival(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
         """Note the arrival of the last record below *next_offset*. If that end was seen, the arrival shows the brokers' time then."""
         seen_us = self._seen.get(partition, {}).get(next_offset)
-        if seen_us is None:
-            return
+        if seen_us is not None:
+            self.observe_tick(partition, arrival_us, seen_us)
+
+    def observe_tick(self, partition: Partition, arrival_us: int, seen_us: int) -> None:
+        """Note that a record with this arrival was there at *seen_us*."""
         tick = self._ticks.get(partition)
         # The observation is the more exact the sooner the record was seen after its arrival. An old one is replaced: clocks drift.
         if tick is None or seen_us - tick[0] > _TICK_AGE_US or arrival_us - seen_us >= tick[1] - tick[0]:

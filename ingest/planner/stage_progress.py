@@ -7,11 +7,12 @@ expected one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from ingest.offsets import Partition, parse_partition, partition_name
+from ingest.offsets import Partition, PlannedPosition, Positions, parse_partition, partition_name
 from ordering.ticks import TICK_MIN
 from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.observe.reports import IngestReport
@@ -31,6 +32,9 @@ class StageProgress:
     complete_us: int
     # Number of held events.
     held: int
+    # As in the report: the number of a batch that stayed open, and the clock after its last record was read.
+    open_batch: int = -1
+    seen_us: int = 0
 
     @property
     def has_arrived(self) -> bool:
@@ -45,9 +49,26 @@ class StageProgressWriter:
 
     def accept_reports(self, reports: Iterable[IngestReport]) -> None:
         for report in reports:
-            self._progress[report.place] = StageProgress(report.next_offset, report.arrival_us, report.complete_us, report.held)
+            self._progress[report.place] = StageProgress(
+                report.next_offset, report.arrival_us, report.complete_us, report.held, report.open_batch, report.seen_us
+            )
         stored = {partition_name(partition): astuple(progress) for partition, progress in self._progress.items()}
         replace_text(self._folder / _FILE, json.dumps(stored), is_synced=False)
+
+
+def judged_positions(positions: Positions, folder: Path, last_batch: float = math.inf) -> dict[Partition, PlannedPosition]:
+    """
+    Return *positions*, which Spark has logged, each raised to where the stage has come: an open batch goes on beyond its planned range.
+    Reports of open batches after *last_batch*, the last one that Spark has finished, do not count: such a batch runs again.
+    """
+    progress = read_stage_progress(folder)
+    return {partition: _raise(position, progress.get(partition), last_batch) for partition, position in positions.items()}
+
+
+def _raise(position: PlannedPosition, progress: StageProgress | None, last_batch: float) -> PlannedPosition:
+    if progress is None or progress.next_offset <= position.next_offset or not 0 <= progress.open_batch <= last_batch:
+        return position
+    return PlannedPosition(progress.next_offset, planned_ms=position.planned_ms)
 
 
 def read_stage_progress(folder: Path) -> dict[Partition, StageProgress]:

@@ -14,7 +14,6 @@ from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, text_digest
 from ordering.protocol.punctuation import Cti
-from ordering.ticks import NEVER
 
 # The most facts in one CTI: 192 kB, a size that every topic accepts.
 FACTS_AT_ONCE = 8_000
@@ -48,7 +47,7 @@ def range_facts(planned: IngestRange, planning_kind: FactKind, is_first: bool) -
     """Yield the facts that take effect in a range; *is_first*: also those in force at its start, which no CTI has carried yet."""
     if is_first:
         yield Fact(ORIGIN, planned.partition, text_digest(planned.topic))
-    if planned.joined_us > NEVER and planned.start == planned.end:
+    if planned.joins:
         yield Fact(FactKind.JOIN, planned.number, planned.joined_us)
     if planned.base_us:
         yield Fact(FactKind.BASE, 0, planned.base_us)

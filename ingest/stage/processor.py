@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
+from ingest.offsets import PlannedPosition
+from ingest.open_batches import write_report
 from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
@@ -25,6 +28,7 @@ from ingest.stage.dead_letters import SourceCtis, source_ctis, unusable_rows
 from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.exploding import ElementRecords, explode
 from ingest.stage.fact_outbox import FactOutbox, range_facts
+from ingest.stage.open_batch import OpenBatch, OpenRange
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.watermark_report import find_watermark, look_at_held
@@ -36,7 +40,7 @@ from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.elements import Places
 from ordering.protocol.punctuation import Cti
-from ordering.ticks import NEVER, format_tick
+from ordering.ticks import format_tick
 from tidegate.basics.dead_letter_reasons import DropReason, IngestReason
 from tidegate.basics.fault_points import pause_at
 from tidegate.language.expressions.syntax.plain_path import listed_paths
@@ -48,7 +52,7 @@ from tidegate.platform.kafka.worker import WORKER
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.logs import bind_fields, configure_worker, get_logger
-from tidegate.platform.observe.reports import IngestReport, JumpReport
+from tidegate.platform.observe.reports import BrokenPolicies, IngestReport, JumpReport
 from tidegate.platform.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import Pairs, read_row
@@ -100,33 +104,80 @@ class IngestStage:
         self._fields = FieldReader.of(plan.settings, plan.payloads)
         self._question = DetailQuestion(Path(plan.checkpoint))
         self._ctis: list[Cti] = []
+        # The ranges of an open batch that were walked so far.
+        self._opened: list[OpenRange] = []
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
+        """Yield a report for each range; of a batch that stays open the last range yields all."""
         for row in rows:
             planned = read_row(IngestRange, row)
             place = {"topic": planned.topic, "partition": planned.partition, "offset": planned.start, "until": planned.end}
             with bind_fields(input=self._plan.settings.name, **place, **batch_of_task()):
-                report = self._walk(planned, store)
-            yield report.to_json()
+                opened = self._open(planned, store)
+            if not planned.open_ranges:
+                yield self._close(opened).to_json()
+                continue
+            self._opened.append(opened)
+            if len(self._opened) == planned.open_ranges:
+                with bind_fields(input=self._plan.settings.name, **batch_of_task()):
+                    reports = self._stay_open()
+                yield from (report.to_json() for report in reports)
 
-    def _walk(self, planned: IngestRange, store: StateStore[State]) -> IngestReport:
+    def _open(self, planned: IngestRange, store: StateStore[State]) -> OpenRange:
+        """Walk the planned range."""
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = WORKER.producer(self._plan.kafka)
+
+        def save() -> None:
+            if planned.open_ranges > 1:
+                store.select()
+            self._save(planned.number, state, store)
+
+        walk = RangeWalk(self._plan, model, state, self._fields, producer, save)
+        with self._forgotten_on_failure(planned):
+            walk.walk(planned)
+        return OpenRange(planned, walk, save)
+
+    def _close(self, opened: OpenRange) -> IngestReport:
+        """Save the state of a range; leave its last CTIs for :meth:`complete`."""
+        with self._forgotten_on_failure(opened.planned):
+            report = opened.walk.finish(self._question.substreams())
+        self._ctis += opened.walk.ctis
+        opened.save()
+        return report
+
+    def _stay_open(self) -> list[IngestReport]:
+        """Keep the ranges of this task open; return their reports."""
+        ranges, self._opened = self._opened, []
+        settings, batch = self._plan.settings, batch_of_task().get("batch", 0)
+
+        def publish(ctis: list[Cti]) -> None:
+            write_ctis(WORKER.producer(self._plan.kafka), settings.ordered_topic, ctis)
+
+        with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
+            OpenBatch(self._plan, ranges, publish, self._tell).run()
+        return [replace(self._close(opened), open_batch=batch, seen_us=opened.seen_us) for opened in ranges]
+
+    def _tell(self, opened: OpenRange) -> None:
+        # Costs, breaks and jumps are those of a whole batch: the report at its end has them.
+        report = replace(opened.walk.report(self._question.substreams()), seconds={}, breaks=BrokenPolicies(), jump=None)
+        with suppress(OSError):
+            write_report(Path(self._plan.checkpoint), report)
+
+    @contextmanager
+    def _forgotten_on_failure(self, *ranges: IngestRange) -> Iterator[None]:
         try:
-            walk = RangeWalk(self._plan, model, state, self._fields, producer, lambda: self._save(planned.number, state, store))
-            report = walk.run(planned, self._question.substreams())
+            yield
         except BaseException:
-            # The producer's queue and the reader's position are unknown now: neither may be used again.
+            # The producer's queue and the readers' positions are unknown now: none may be used again.
             self._drop_producers()
             settings = self._plan.settings
-            WORKER.drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
+            for planned in ranges:
+                WORKER.drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
             raise
-        self._ctis += walk.ctis
-        self._save(planned.number, state, store)
-        return report
 
     def _save(self, number: int, state: State, store: StateStore[State]) -> None:
         delta = state.save()
@@ -206,41 +257,87 @@ class RangeWalk:
         # Compared events are written at the end of the range: only if no event in any output partition differs.
         self._compared: list[Released] = []
 
+    @property
+    def next_offset(self) -> int:
+        """All records below this offset were judged."""
+        return self._places.offset_of(self._state.next_offset)
+
     def run(self, planned: IngestRange, substreams: int | None = None) -> IngestReport:
         """Walk the range; return the report, with details of up to *substreams* substreams (None: without details)."""
-        settings, end, self._place = self._plan.settings, planned.end, f"{planned.topic}-{planned.partition}"
-        marks = RangeMarks(planned.marks, planned.imports).at(self._places)
-        self._planning_times = PlanningTimes(settings.planning_kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
-        self._outbox = FactOutbox(
-            self._model, self._state, range_facts(planned, settings.planning_kind, is_first=self._state.last_promise is None)
-        )
-        self._add("journal_conflicts", planned.conflicts)
-        self._add("journal_losses", planned.losses)
-        self._add("planning_times_clamped", planned.clamped)
-        self._note_skips(planned)
-        if end > planned.start:
-            raw = planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes, settings.headers
-            reader = WORKER.reader(self._plan.kafka, *raw)
-            for records in read_unskipped(reader, planned.start, end, planned.skips):
+        self.walk(planned)
+        return self.finish(substreams)
+
+    def walk(self, planned: IngestRange) -> None:
+        """Walk the range from where the state stands: an open batch may have gone on beyond the offset that Spark has logged."""
+        end, self._place = planned.end, f"{planned.topic}-{planned.partition}"
+        start = min(max(planned.start, self.next_offset), end)
+        marks = self._begin_range(planned, is_first=self._state.last_promise is None)
+        self._note_skips(replace(planned, start=start))
+        if end > start:
+            for records in read_unskipped(self.reader(planned), start, end, planned.skips):
                 self._spend("read")
                 self._bytes += records.value.nbytes
                 self._read += len(records)
                 pause_at("piece read")
                 self.judge(planned.topic, planned.partition, records, marks)
-        # The range may end in offsets without usable records, and facts may take effect there.
-        last = self._places.place_of(end)
-        remaining = marks.between(self._state.next_offset, last)
-        batch = self._model.time_only_batch(last, remaining.estimates, remaining.imports, planned.is_final)
-        joins = planned.joined_us > NEVER and end == planned.start
-        if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != last:
-            self._step(batch)
+        self._end_range(end, marks, is_final=planned.is_final, joins=planned.joins)
         if self._earlier is not None:
             self._earlier.check_end(self._state.seq)
             for released in self._compared:
                 self._writer.write_events(released)
-        self.ctis = self._pop_ctis(is_last=True)
+
+    def go_on(self, records: Records, end: PlannedPosition) -> None:
+        """Judge *records*, the next ones, in a range of their own up to *end*, which has its facts: the journal has closed it."""
+        self._clock_s = time.perf_counter()
+        self._bytes += records.value.nbytes
+        self._read += len(records)
+        piece = replace(
+            self._planned,
+            start=self.next_offset,
+            end=end.next_offset,
+            marks=end.marks_with_end(),
+            imports=end.imports_with_end(),
+            spans=end.spans,
+            base_us=0,
+            conflicts=end.conflicts,
+            losses=end.losses,
+            clamped=end.clamped,
+            skips=(),
+        )
+        marks = self._begin_range(piece, is_first=False)
+        pause_at("open piece read")
+        self.judge(piece.topic, piece.partition, records, marks)
+        self._end_range(piece.end, marks)
+
+    def finish(self, substreams: int | None = None) -> IngestReport:
+        """Leave the last CTIs in ``ctis``; return the report, with details of up to *substreams* substreams (None: without details)."""
+        self.ctis = self.pop_ctis(is_last=True)
         self._spend("write")
-        return self._report(planned, substreams)
+        return self.report(substreams)
+
+    def reader(self, planned: IngestRange) -> RangeReader:
+        """Return this process's reader of the range's partition."""
+        settings = self._plan.settings
+        raw = planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes, settings.headers
+        return WORKER.reader(self._plan.kafka, *raw)
+
+    def _begin_range(self, planned: IngestRange, *, is_first: bool) -> RangeMarks:
+        """Put the facts of a range in force, and return its marks; *is_first*: no CTI has carried those in force at its start."""
+        kind, self._planned = self._plan.settings.planning_kind, planned
+        self._planning_times = PlanningTimes(kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
+        self._outbox = FactOutbox(self._model, self._state, range_facts(planned, kind, is_first=is_first))
+        self._add("journal_conflicts", planned.conflicts)
+        self._add("journal_losses", planned.losses)
+        self._add("planning_times_clamped", planned.clamped)
+        return RangeMarks(planned.marks, planned.imports).at(self._places)
+
+    def _end_range(self, end: int, marks: RangeMarks, *, is_final: bool = False, joins: bool = False) -> None:
+        """Bring the state to the *end* of a range, which may have offsets without usable records, and facts that take effect there."""
+        last = max(self._places.place_of(end), self._state.next_offset)
+        remaining = marks.between(self._state.next_offset, last)
+        batch = self._model.time_only_batch(last, remaining.estimates, remaining.imports, is_final)
+        if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != last:
+            self._step(batch)
 
     def _note_skips(self, planned: IngestRange) -> None:
         if planned.compare_until:
@@ -364,7 +461,7 @@ class RangeWalk:
             self._write_pending()
         return step.dropped
 
-    def _pop_ctis(self, *, is_last: bool) -> list[Cti]:
+    def pop_ctis(self, *, is_last: bool) -> list[Cti]:
         """Return the waiting CTIs with their facts. A CTI within an array says that its record is not yet judged."""
         ctis = self._outbox.attach(self._pending.pop_all(), is_last=is_last)
         return [replace(cti, next_offset=self._places.offset_of(cti.next_offset)) for cti in ctis] if self._places.bits else ctis
@@ -372,7 +469,7 @@ class RangeWalk:
     def _write_pending(self) -> None:
         """Write the waiting CTIs before the end of the range."""
         self._spend("order")
-        write_ctis(self._producer, self._plan.settings.ordered_topic, self._pop_ctis(is_last=False))
+        write_ctis(self._producer, self._plan.settings.ordered_topic, self.pop_ctis(is_last=False))
         self._unpromised_bytes = 0
         self._spend("acknowledge")
 
@@ -432,7 +529,9 @@ class RangeWalk:
         self._seconds[step] += now_s - self._clock_s
         self._clock_s = now_s
 
-    def _report(self, planned: IngestRange, substreams: int | None) -> IngestReport:
+    def report(self, substreams: int | None = None) -> IngestReport:
+        """Return how far the walk has come, with details of up to *substreams* substreams (None: without details)."""
+        planned = self._planned
         state, policies, over = self._state, self._model.policies, self._model.over
         return IngestReport(
             topic=planned.topic,

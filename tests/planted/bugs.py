@@ -10,13 +10,14 @@ from planted.bug import SUBJECTS, Bug
 from planted.decoding import DECODING
 from planted.journaling import JOURNALING
 from planted.judging import JUDGING
+from planted.opening import OPENING
 from planted.planning import PLANNING
 from planted.querying import QUERYING
 from planted.reading import READING
 from planted.releasing import RELEASING
 from planted.remembering import REMEMBERING
 
-BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *PLANNING, *DECODING, *QUERYING]
+BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *PLANNING, *OPENING, *DECODING, *QUERYING]
 
 
 def table() -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from ingest.planner.stage_progress import StageProgress, StageProgressWriter, read_stage_progress
+from ingest.offsets import PlannedPosition
+from ingest.planner.stage_progress import StageProgress, StageProgressWriter, judged_positions, read_stage_progress
 from ordering.ticks import NEVER, TICK_MIN
 from tidegate.platform.observe.reports import IngestReport
 
@@ -34,3 +36,14 @@ def test_nothing_has_arrived_below_the_first_time_there_is() -> None:
     """An estimate that only asks for a report leaves A below every tick."""
     assert not StageProgress(4, NEVER, NEVER, 0).has_arrived
     assert not StageProgress(4, 1, NEVER, 0).has_arrived
+
+
+def test_an_open_batch_raises_positions_once_it_is_finished(tmp_path: Path) -> None:
+    """Reports of other batches, and of batches that run again, raise none."""
+    logged = {("raw", number): PlannedPosition(5, planned_ms=3) for number in range(4)}
+    opened = [replace(report(0, 7, 1), open_batch=4), replace(report(1, 9, 1), open_batch=5), report(2, 8, 1)]
+    StageProgressWriter(tmp_path).accept_reports(opened)
+    raised = judged_positions(logged, tmp_path, 4)
+    assert {partition[1]: position.next_offset for partition, position in raised.items()} == {0: 7, 1: 5, 2: 5, 3: 5}
+    assert raised["raw", 0] == PlannedPosition(7, planned_ms=3)
+    assert judged_positions(logged, tmp_path)["raw", 1].next_offset == 9

@@ -217,7 +217,7 @@ def test_a_range_ends_and_its_ctis_stand_at_offsets_of_records() -> None:
         walked._writer = cast(Any, type("Nowhere", (), {"write_events": lambda *_: None})())
         walked.run(IngestRange(0, 0, "raw", 0, 7, 7, planned_ms=10**12))
         walked.judge(*RAW, records_of([(7, BASE_MS, b'[{"t":1000000},{"t":1000001},{"t":1000002}]')]), RangeMarks((), ()))
-        ctis = walked._pop_ctis(is_last=False)
+        ctis = walked.pop_ctis(is_last=False)
         assert [cti.next_offset for cti in ctis] == [7] * len(ctis) != []
         report = walked.run(IngestRange(0, 0, "raw", 0, 8, 8, planned_ms=10**12))
     finally:

@@ -39,6 +39,7 @@ PREFETCH_BYTES_ALL = 128 * 2**20  # most bytes fetched ahead in one worker, howe
 _PREFETCH_EVENTS = 50_000
 _CHUNK_EVENTS_MAX = 100_000
 _NEAR = 50_000  # a range that begins at most this many offsets ahead is reached by reading on instead of a seek
+_NO_END = 2**62
 _WAIT_MS = 500
 _MORE_MS = 50
 _WARN_AFTER_S = 10.0
@@ -135,6 +136,20 @@ class RangeReader:
         if self._position != start:
             self.seek(start)
         yield from self._read_chunks(end, chunk, chunk_bytes, silence_max_s)
+
+    def read_on(self, start: int, wait_ms: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Records | None:
+        """
+        Return the next records from offset *start* on, wherever the partition ends; None if none comes within *wait_ms*. Raises as
+        :meth:`read` does.
+        """
+        if self._position != start:
+            self.seek(start)
+        records, _, error, error_offset = self._consumer.fetch(_NO_END, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, wait_ms, 0)
+        if error is not None:
+            self._handle_error(error, error_offset, _NO_END)
+        if records is not None:
+            self._position = int(records.offset[-1]) + 1
+        return records
 
     def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
         """Read past records that another worker has read: most of them are already fetched, and a seek would wait for the broker."""

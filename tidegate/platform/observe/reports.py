@@ -112,6 +112,10 @@ class IngestReport:
     # Records and bytes that the batch has read.
     read: int = 0
     bytes: int = 0
+    # If the batch stayed open: its number in Spark, else -1; and the machine's clock for durations after its last record was read,
+    # microseconds, else 0.
+    open_batch: int = -1
+    seen_us: int = 0
     breaks: BrokenPolicies = field(default_factory=BrokenPolicies)
     watermark: Watermark = field(default_factory=Watermark)
     # None if no record moved time too far.
@@ -154,6 +158,8 @@ class IngestReport:
             "largest_us": self.watermark.largest_us,
             "cause": self.watermark.cause,
         }
+        if self.open_batch >= 0:
+            members |= {"open_batch": self.open_batch, "seen_us": self.seen_us}
         if self.jump is not None:
             members["jump"] = asdict(self.jump)
         if self.held_events is not None:
@@ -324,7 +330,7 @@ Report = IngestReport | BucketReport
 # The fields that JSON has as they are.
 _INGEST_SCALARS = (
     *("topic", "partition", "number", "next_offset", "arrival_us"),
-    *("held", "substreams", "totals", "seconds", "read", "bytes"),
+    *("held", "substreams", "totals", "seconds", "read", "bytes", "open_batch", "seen_us"),
 )
 _BUCKET_SCALARS = ("bucket", "read", "bytes", "totals", "duplicates", "seconds")
 

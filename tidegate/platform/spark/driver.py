@@ -45,7 +45,8 @@ class StreamingQuery(Protocol):
 class DrivenQuery:
     """
     One query to drive: *start* starts it from the checkpoint in *folder*, which also gets Spark's full report if the query fails.
-    *check* is called about once a second; a TidegateError from it ends the query. *on_failure* gets the error that ended it.
+    *check* is called about once a second; a TidegateError from it ends the query. *on_failure* gets the error that ended it. *end_batch* is
+    called before a running query is stopped: Spark kills a task that has not ended two seconds later.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DrivenQuery:
     folder: Path
     on_failure: Callable[[TidegateError], None] = lambda _: None
     check: Callable[[], None] = lambda: None
+    end_batch: Callable[[], None] = lambda: None
 
 
 def drive(
@@ -142,7 +144,10 @@ class DrivenRun:
             return False
 
     def stop(self) -> None:
-        """End the query; the next start runs its unfinished batch again."""
+        """End the query, after a batch that waits for its end; the next start runs an unfinished batch again."""
+        with suppress(PySparkException, Py4JError, *_JVM_GONE):
+            if self._query.isActive:
+                self._job.end_batch()
         with suppress(PySparkException, Py4JError, *_JVM_GONE):
             self._query.stop()
 

@@ -238,6 +238,11 @@ def batch_of_task() -> dict[str, int]:
     return {} if number is None else {"batch": int(number)}
 
 
+def select_state_key(handle: Any, key: tuple[Any, ...]) -> None:
+    """Let the state that follows be that of *key*. Spark chooses the key whose rows it hands over; an open batch saves all at its end."""
+    handle._statefulProcessorApiClient.set_implicit_key(key)
+
+
 # ----- names of Spark's own classes, which settings take as text
 
 NO_GENERATED_CODE = "NO_CODEGEN"

@@ -10,14 +10,16 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from functools import cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from ordering.model.state import Delta
 from tidegate.platform.spark.deferred import Deferred
+from tidegate.platform.spark.privates import select_state_key
 
 Value = TypeVar("Value")
 
@@ -46,6 +48,17 @@ class StateStore(Generic[Value]):
         self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_OCTETS)
         # The number of cells of each chunk that has several, as in _in_memory, for the value that was loaded or saved last.
         self._parts: dict[int, int] = {}
+        self._handle, self._key = handle, tuple[Any, ...]()
+
+    def of_key(self, key: tuple[Any, ...]) -> Self:
+        """Return the store of one key: Spark has chosen the key, until it hands over the rows of the next one."""
+        own = copy(self)
+        own._key, own._parts = key, {}
+        return own
+
+    def select(self) -> None:
+        """Choose this store's key again, after Spark has handed over the rows of others."""
+        select_state_key(self._handle, self._key)
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
@@ -129,7 +142,9 @@ class StageProcessor(StatefulProcessor):
         # Python's cycle collector would run all the time over millions of short-lived objects and find nothing.
         gc.disable()
         ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]
-        yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._store))})
+        reports = list(self._stage.reports(ranges, self._store.of_key(key)))
+        if reports:  # of an open batch the last key has all; Spark cannot convert an empty frame
+            yield pd.DataFrame({"report": reports})
         gc.collect(0)
 
     def close(self) -> None:

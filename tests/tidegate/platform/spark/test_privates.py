@@ -24,6 +24,7 @@ import pyspark
 import pytest
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from support.repository import ROOT
 
 from tidegate.platform.spark import privates
@@ -59,6 +60,12 @@ def test_what_the_driver_calls_is_there() -> None:
     assert "self._accumulatorServer = " in inspect.getsource(SparkContext)
     assert "proc" in source_of("pyspark.java_gateway")
     assert hasattr(TaskContext, "getLocalProperty")
+
+
+def test_the_key_of_a_stage_can_be_chosen_again() -> None:
+    """An open batch saves the state of several keys at its end."""
+    assert "key" in inspect.signature(StatefulProcessorApiClient.set_implicit_key).parameters
+    assert "self._statefulProcessorApiClient = " in source_of("pyspark.sql.streaming.stateful_processor")
 
 
 def test_what_pyspark_imports_late_is_that_module() -> None:

@@ -241,6 +241,11 @@ class InputSettings(Table):
         description="How long a batch should take: it reads more or fewer events; far behind it may take ten times as long, "
         "and reads some partitions at a time, in turns.",
     )
+    batch_span_us: Duration = Field(
+        default=0,
+        description="How long a batch at the end of its topics stays open: meanwhile it goes on reading, ordering and writing, so records "
+        "wait for no batch. 0s: each batch reads a planned range. The events are the same.",
+    )
     held_bytes_max: Annotated[Size, Field(ge=0)] = Field(
         default=256 * 2**20,
         description="Most bytes of payload that events held for an input partition keep in memory; what is more goes to files.",

@@ -1,0 +1,43 @@
+"""
+Which batches stay open.
+
+Law: a batch stays open only if every fact that its stage may meet is in the journal when the stage closes a range, and if it has read what
+there is. So none stays open while the job is behind, while a partition joins, or while offsets to skip or to compare lie ahead. If it does
+not, the batch ends at its planned range, and the next one is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingest.config import IngestPlan, Partition
+from ingest.offsets import IngestOffset
+
+
+def why_closed(plan: IngestPlan, master: str, slots: int, *, is_alone: bool) -> str:
+    """
+    Return why no batch of a job stays open although ``batch_span`` asks for it; empty if they may. *master*: Spark's, with that many task
+    *slots*; *is_alone*: the job shares them with no other.
+    """
+    needed = min(plan.tasks, len(plan.partitions))
+    if plan.imported is not None:
+        return "its time follows another input's, which only the planner reads (import_ctis_from)"
+    if not is_alone:
+        return "other stages of this process need its task slots"
+    if not master.startswith("local"):
+        return f"spark.master is {master}, and only local[N] is supported"
+    if slots < needed:
+        return f'it needs {needed} task slots, and there are {slots}: set spark.master = "local[{needed}]" or more'
+    return ""
+
+
+def may_stay_open(plan: IngestPlan, end: IngestOffset, ends: Mapping[Partition, int]) -> bool:
+    """Return whether a batch that is planned to *end* may stay open; *ends*: where the partitions end."""
+    return all(
+        position.next_offset >= ends[partition]
+        and not position.is_unclosed
+        and partition[0] in plan.topic_ids
+        and all(until <= position.next_offset for _, until in plan.skipped_spans(partition))
+        and plan.compared.get(partition, (0, 0))[1] <= position.next_offset
+        for partition, position in end.partitions.items()
+    )

@@ -1,0 +1,557 @@
+"""
+Law, level 1, of batches that stay open: the real planner and the real stage over logs in memory, with a real journal. Batches are cut
+anywhere, opened or not, killed between any two steps, while others journal estimates; the events are those of one uncut walk, and no CTI
+comes before an event that it numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from simulation.world import Producer
+from support.ingest_plans import ingest_plan, input_settings
+from support.valkey_server import Server
+
+from ingest.config import IngestPlan, Partition
+from ingest.cti_imports import ImportedInput
+from ingest.journal.redis_journal import RedisJournal
+from ingest.offsets import IngestOffset, PlannedPosition
+from ingest.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
+from ingest.planned_range import IngestRange
+from ingest.planner.opening import may_stay_open, why_closed
+from ingest.planner.planner import IngestPlanner
+from ingest.planner.stage_progress import StageProgressWriter
+from ingest.replay.walk import ReplayingWalk
+from ingest.skips import Skip
+from ingest.stage import open_batch, processor
+from ingest.stage.processor import IngestStage
+from ordering.model.state import Delta, State
+from ordering.protocol.facts import FactKind
+from ordering.protocol.journal import Raise
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import event_headers
+from tidegate.platform.observe.reports import IngestReport
+
+A, B = ("raw", 0), ("raw", 1)
+EVENTS = 120
+_ids = itertools.count()
+
+Row = tuple[int, Any, bytes, Any]
+
+
+class DiedError(BaseException):
+    """The process was killed here."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A journal."""
+    running = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
+    yield running
+    running.kill()
+
+
+@dataclass
+class Log:
+    """One raw partition: of its *records*, those below *end* are there."""
+
+    records: Records
+    end: int = 0
+
+    def between(self, start: int, until: int) -> Records | None:
+        """The records with these offsets that are there, None if there are none."""
+        until = min(until, self.end)
+        return self.records.select(self._within(start, until)) if start < until else None
+
+    def _within(self, start: int, until: int) -> Any:
+        return (self.records.offset >= start) & (self.records.offset < until)
+
+
+@dataclass
+class World:
+    """Raw logs, the ordered topic, and when the next process dies."""
+
+    logs: dict[Partition, Log]
+    chance: random.Random
+    outputs: int
+    topic: list[list[Row]] = field(init=False)
+    steps_left: int = 10**9
+    # After so many rounds somebody asks for the end of the open batch.
+    rounds_left: int = 0
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        self.topic = [[] for _ in range(self.outputs)]
+
+    def step(self) -> None:
+        """Die here if it is time."""
+        self.steps_left -= 1
+        if self.steps_left <= 0:
+            self.steps_left = 10**9
+            raise DiedError
+
+    def grow(self) -> None:
+        """Let some records be appended."""
+        for log in self.logs.values():
+            log.end = min(log.end + self.chance.choice([0, 0, 1, 2, 7]), EVENTS)
+
+
+class Reader:
+    """Reads a log in pieces of any size; while it waits, records are appended."""
+
+    def __init__(self, world: World, log: Log) -> None:
+        self._world, self._log = world, log
+
+    def seek(self, offset: int) -> None:
+        """Reading is by offset."""
+
+    def read(self, start: int, end: int, chunk: int = 0) -> Iterator[Records]:
+        """A planned range."""
+        while start < end:
+            until = min(start + self._world.chance.randint(1, 20), end)
+            records = self._log.between(start, until)
+            assert records is not None, "what is planned is there"
+            self._world.step()
+            yield records
+            start = until
+
+    def read_on(self, start: int, wait_ms: int) -> Records | None:
+        """What has come since."""
+        self._world.step()
+        self._world.grow()
+        self._world.rounds_left -= 1
+        if self._world.rounds_left <= 0:
+            request_end(self._world.folder)
+        return self._log.between(start, start + self._world.chance.randint(1, 12))
+
+
+class Writer:
+    """The producer of one process: what it sends arrives in order, all of it once it was flushed."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.real = world, Producer(world.topic, world.chance)
+
+    def send_columns(self, topic: str, events: Any) -> None:
+        """Queue events."""
+        self._world.step()
+        self.real.send_columns(topic, events)
+        self.real.trickle()
+
+    def send(self, topic: str, rows: Any) -> None:
+        """Queue CTIs."""
+        assert not self.real.waits(), "a CTI is sent only after all events were acknowledged"
+        self.real.send(topic, rows)
+        self.real.trickle()
+
+    def flush(self, topic: str) -> None:
+        """Wait for all."""
+        self._world.step()
+        self.real.flush()
+        self._world.step()
+
+
+class Store:
+    """Spark's state store: what an attempt saves counts once its batch is committed."""
+
+    def __init__(self) -> None:
+        self.committed: dict[int, tuple[bytes, dict[int, bytes]]] = {}
+        self.attempt: dict[int, tuple[bytes, dict[int, bytes]]] = {}
+
+    def load(self, number: int, new: Any, restore: Any) -> State:
+        """Return what was committed."""
+        if number not in self.committed:
+            return cast(State, new())
+        head, chunks = self.committed[number]
+        self.attempt[number] = head, dict(chunks)
+        return cast(State, restore(head, dict(chunks)))
+
+    def save(self, number: int, state: State, delta: Delta) -> None:
+        """Keep it for the commit."""
+        chunks = dict(self.attempt.get(number, (b"", {}))[1]) | delta.put
+        for chunk in delta.delete:
+            chunks.pop(chunk, None)
+        self.attempt[number] = delta.head, chunks
+
+    def select(self) -> None:
+        """Numbers are given with each call."""
+
+    def commit(self) -> None:
+        """The batch is done."""
+        self.committed |= self.attempt
+        self.attempt = {}
+
+
+class Brokers:
+    """What brokers say of the logs."""
+
+    def __init__(self, world: World, topic_id: str) -> None:
+        self._world, self._id = world, topic_id
+
+    def ends(self, partitions: Any, committed: bool = True) -> dict[Partition, int]:
+        """Where partitions end."""
+        return {partition: self._world.logs[partition].end for partition in partitions}
+
+    def starts(self, partitions: Any) -> dict[Partition, int]:
+        """Nothing was deleted."""
+        return dict.fromkeys(partitions, 0)
+
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions there are."""
+        return {"raw": len(self._world.logs)}
+
+    def topic_ids(self, names: Any) -> dict[str, str]:
+        """The id of the topic."""
+        return dict.fromkeys(names, self._id)
+
+    def find(self, name: str) -> Topic:
+        """A topic that brokers stamp."""
+        return Topic(name, self._id, len(self._world.logs), {"message.timestamp.type": "LogAppendTime"})
+
+
+class Job:
+    """A job whose batches may stay open, driven as Spark does."""
+
+    def __init__(self, plan: IngestPlan, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plan, self.world, self.store = plan, world, Store()
+        self.journal = RedisJournal.open(plan.redis)
+        self.offset = IngestOffset(plan.starts)
+        self.batch, self.opened, self.died = 0, 0, 0
+        self.judged: dict[Partition, int] = dict.fromkeys(world.logs, 0)
+        # Whether the next batch that would be committed dies instead, and runs again as a micro-batch.
+        self.dies_at_commit = False
+        self._progress = StageProgressWriter(Path(plan.checkpoint))
+        brokers = Brokers(world, plan.topic_ids["raw"])
+        self._brokers = brokers
+        monkeypatch.setattr(processor.WORKER, "reader", lambda kafka, topic, number, *_: Reader(world, world.logs[topic, number]))
+        monkeypatch.setattr(processor.WORKER, "producer", lambda _: self.writer)
+        monkeypatch.setattr(processor, "letter_writers", lambda _: [_Letters(), _Letters()])
+        monkeypatch.setattr(processor.WORKER, "drop_reader", lambda *_: None)
+        monkeypatch.setattr(IngestStage, "_drop_producers", lambda _: None)
+        monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
+        monkeypatch.setattr(open_batch, "Admin", lambda *_: brokers)
+        monkeypatch.setattr(open_batch, "_ROUND_OF_CTI_S", 0.0)
+        monkeypatch.setattr(open_batch, "_LOOK_EVERY_S", 0.0)
+        self.begin()
+
+    def begin(self, **settings: Any) -> None:
+        """Start the processes anew."""
+        if settings:
+            self.plan = replace(self.plan, **settings)
+        open_batch._journals.clear()
+        self.writer = Writer(self.world)
+        self.planner = IngestPlanner(self.plan)
+        self.planner.__dict__["_admin"] = self._brokers
+
+    def run_batch(self) -> bool:
+        """Plan a batch and run it until it is committed; return False if there was nothing to do."""
+        end = IngestOffset.from_json(self.planner.plan_end(self.offset.to_json()))
+        if end == self.offset:
+            return False
+        while not self._attempt(end):
+            self.died += 1
+            self.writer.real.trickle()
+            self.store.attempt = {}
+            self.begin(stays_open=not self.dies_at_commit and self.world.chance.random() < 0.5)
+            self.dies_at_commit = False
+        self.offset, self.batch = end, self.batch + 1
+        return True
+
+    def _attempt(self, end: IngestOffset) -> bool:
+        (handed,) = self.planner.partitions(self.offset.to_json(), end.to_json())
+        rows = [SimpleNamespace(**dict(zip(IngestRange.__dataclass_fields__, row, strict=True))) for row in cast(Any, handed).rows]
+        self.opened += bool(rows and rows[0].open_ranges)
+        reports: list[IngestReport] = []
+        try:
+            for task in range(self.plan.tasks):
+                stage = IngestStage(self.plan)
+                for row in rows:
+                    if row.number % self.plan.tasks == task:
+                        reports += map(IngestReport.of_json, stage.reports([row], cast(Any, self.store)))
+                stage.complete()
+                self.world.step()
+            # The driver hears of it before Spark commits.
+            self._progress.accept_reports(reports)
+            self.world.step()
+            if self.dies_at_commit:
+                raise DiedError
+        except DiedError:
+            return False
+        self.judged |= {report.place: report.next_offset for report in reports}
+        self.store.commit()
+        return True
+
+
+class _Letters:
+    def send(self, letter: Any) -> None:
+        """Dead letters are at least once."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def drawn_log(chance: random.Random, explode: bool) -> Log:
+    """A disordered log with gaps of time, unreadable records and absurd arrivals."""
+    stamp_ms, values = 1_700_000_000_000, []
+    stamps = []
+    for number in range(EVENTS):
+        stamp_ms += chance.choice([0, 1, 50, 3_000])
+        stamps.append(4_000_000_000_000 if chance.random() < 0.02 else stamp_ms)
+        event = {"t": stamp_ms * 1000 - chance.randint(0, 8_000_000), "k": f"k{chance.randint(0, 4)}", "n": number}
+        text = json.dumps([event] * chance.randint(0, 3) if explode else event)
+        values.append(b"broken" if chance.random() < 0.05 else text.encode())
+    return Log(Records(np.arange(EVENTS), np.array(stamps), pa.nulls(EVENTS, pa.binary()), pa.array(values, pa.binary())))
+
+
+def uncut(job: Job, partition: Partition) -> dict[tuple[int, int], tuple[int, Any, bytes, Any]]:
+    """The events of one walk over a whole log with the journal's facts, by output partition and seq."""
+    facts = job.journal.dump(job.plan.journal_key(partition))
+    walk = ReplayingWalk(replace(job.plan, promises={}), partition, facts)
+    records = job.world.logs[partition].records
+    walk._judge(*partition, records, walk._marks)
+    last = walk._places.place_of(EVENTS)
+    marks = walk._marks.between(walk._state.next_offset, last)
+    walk._step(walk._model.time_only_batch(last, marks.estimates, marks.imports))
+    events = {}
+    for _, released in walk._pop_steps(0):
+        columns = released.output_partition.tolist(), released.seq.tolist(), (released.system_us // 1000).tolist(), released.key
+        for output, seq, stamp_ms, key, header, value in zip(*columns, event_headers(released).to_pylist(), released.value, strict=True):
+            events[output, seq] = stamp_ms, _plain(key), header, _plain(value)
+    return events
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if hasattr(value, "as_py") else value
+
+
+def check_law(job: Job) -> None:
+    """Compare the ordered topic with the uncut walks; no CTI may number an event that is not there yet."""
+    expected = {(number, *place): row for number, partition in enumerate((A, B)) for place, row in uncut(job, partition).items()}
+    found: dict[tuple[int, int, int], Row] = {}
+    for output, rows in enumerate(job.world.topic):
+        accepted: dict[int, int] = {}
+        for stamp_ms, key, header, value in rows:
+            if len(header) == EVENT_HEADER_BYTES:
+                (event,) = decode_event_headers([header])
+                number, seq = int(event["number"]), int(event["seq"])
+                row = stamp_ms, _plain(key), header, _plain(value)
+                assert found.setdefault((number, output, seq), row) == row, "an event written again has the same bytes"
+                if seq == accepted.get(number, 0):
+                    accepted[number] = seq + 1
+                continue
+            cti = decode_cti(header, _plain(value), output)
+            assert accepted.get(cti.number, 0) >= cti.n, "a CTI comes after all events that it numbers"
+            later = [row for place, row in expected.items() if place[:2] == (cti.number, output) and place[2] >= cti.n]
+            assert all(int(decode_event_headers([row[2]])[0]["system_us"]) >= cti.c for row in later), "what a CTI says holds"
+    assert found == expected
+
+
+def plan_of(server: Server, folder: Path, tasks: int, **settings: Any) -> IngestPlan:
+    """The plan of a job over two partitions whose batches stay open."""
+    chosen = input_settings(**{"reorder": "3s", "batch_span": "30s", "discovery_cadence": "1h", **settings})
+    over = chosen.over is not None
+    return ingest_plan(
+        settings=chosen,
+        redis=server.settings(),
+        partitions=(A, B),
+        topic_ids={"raw": f"open{next(_ids)}"},
+        starts={A: PlannedPosition(0), B: PlannedPosition(0)},
+        checkpoint=str(folder),
+        tasks=tasks,
+        output_partitions=3 if over else 2,
+        arrival_max_ahead_us=10**12 if chosen.arrival == "broker" else 10**15,
+        stays_open=True,
+    )
+
+
+def world_of(seed: int, plan: IngestPlan) -> World:
+    """Logs drawn with *seed*."""
+    chance = random.Random(seed)
+    logs = {partition: drawn_log(chance, plan.settings.explode is not None) for partition in (A, B)}
+    return World(logs, chance, plan.output_partitions, folder=Path(plan.checkpoint))
+
+
+def estimate(job: Job) -> None:
+    """Another job journals an estimate where a log ends now."""
+    partition = job.world.chance.choice((A, B))
+    log = job.world.logs[partition]
+    last_ms = [ms for ms in log.records.timestamp_ms[: log.end].tolist() if ms < 2_000_000_000_000]
+    if last_ms and log.end < EVENTS:
+        raised_us = (max(last_ms) + job.world.chance.choice([1, 400, 9_000])) * 1000
+        job.journal.execute([Raise(FactKind.ESTIMATE, job.plan.journal_key(partition), log.end, raised_us)])
+
+
+def play(job: Job) -> None:
+    """Run batches of all kinds until everything is judged."""
+    world = job.world
+    while min(job.judged.values()) < EVENTS:
+        world.grow()
+        if world.chance.random() < 0.4:
+            estimate(job)
+        world.rounds_left = world.chance.randint(1, 25)
+        # The first batches die in any case.
+        world.steps_left = world.chance.randint(3, 60) if job.died < 2 or world.chance.random() < 0.4 else 10**9
+        if world.chance.random() < 0.2:
+            job.begin(stays_open=world.chance.random() < 0.7)
+        job.run_batch()
+
+
+KINDS: dict[str, tuple[int, dict[str, str]]] = {
+    "one timeline": (1, {}),
+    "a task each": (2, {"late_action": "drop", "out_of_order_action": "drop"}),
+    "substreams": (1, {"over": "k"}),
+    "stamps of ingest": (1, {"arrival": "ingest"}),
+    "arrays": (2, {"explode": "array", "over": "k"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_do_not_depend_on_where_open_batches_are_cut(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Level 1: open batches, micro-batches and kills in any mixture write what one uncut walk writes, and CTIs keep their word."""
+    tasks, settings = KINDS[kind]
+    plan = plan_of(server, tmp_path, tasks, **settings)
+    job = Job(plan, world_of(list(KINDS).index(kind), plan), monkeypatch)
+    play(job)
+    assert job.opened, "batches stayed open"
+    assert job.died, "processes died"
+    check_law(job)
+
+
+def test_the_report_of_a_batch_that_was_not_committed_is_no_position(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Level 1: an open batch had read both partitions when it died. Run again it reads one; the other goes on where its state stands."""
+    plan = plan_of(server, tmp_path, 1)
+    job = Job(plan, world_of(11, plan), monkeypatch)
+    for log in job.world.logs.values():
+        log.end = 5
+    assert job.run_batch()
+    job.begin(stays_open=False)
+    job.world.rounds_left = 1
+    while job.run_batch():
+        """Until all that is there is planned."""
+    before = job.judged[B]
+    job.world.logs[A].end = job.judged[A] + 1
+    job.begin(stays_open=True)
+    job.dies_at_commit, job.world.rounds_left = True, 30
+    assert job.run_batch()
+    assert (job.died, job.judged[B]) == (1, before)
+    assert job.world.logs[B].end > before, "it was read, and reported"
+    play(job)
+    check_law(job)
+
+
+def test_an_open_batch_ends_when_the_journal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 1: nothing is judged that the journal has not closed; the planner decides, and later batches stay open again."""
+    own = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    try:
+        plan = plan_of(own, tmp_path, 1)
+        job = Job(replace(plan, redis=own.settings(connect_timeout="100ms")), world_of(7, plan), monkeypatch)
+        job.world.grow()
+        job.world.grow()
+        reads = itertools.count()
+        monkeypatch.setattr(job.world, "grow", lambda grow=job.world.grow: own.kill() if next(reads) == 9 else grow())
+        job.world.rounds_left = 10**6
+        assert job.run_batch()
+        assert job.opened == 1
+        judged = dict(job.judged)
+        assert 0 < min(judged.values()) < EVENTS
+        own.start()
+        job.begin()
+        job.journal.close_connection()
+        job.journal = RedisJournal.open(plan.redis)
+        play(job)
+        check_law(job)
+    finally:
+        own.kill()
+
+
+def test_a_stop_ends_the_open_batch_and_nothing_more_is_planned(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job that starts next goes on where the state stands, with batches of any kind."""
+    plan = plan_of(server, tmp_path, 1)
+    job = Job(plan, world_of(3, plan), monkeypatch)
+    job.world.grow()
+    job.world.rounds_left = 10**6
+    reads = itertools.count()
+    monkeypatch.setattr(job.world, "grow", lambda grow=job.world.grow: request_stop(tmp_path) if next(reads) == 30 else grow())
+    assert job.run_batch()
+    assert (job.opened, job.died) == (1, 0)
+    assert not job.run_batch()
+    forget_stop(tmp_path)
+    job.begin(stays_open=False)
+    play(job)
+    check_law(job)
+
+
+@pytest.mark.parametrize(("settings", "estimates"), [({"batch_span": "200ms"}, ()), ({"idle_cadence": "200ms"}, ("raw",))])
+def test_an_open_batch_ends_after_its_span_or_a_silence_that_advances_time(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], estimates: tuple[str, ...]
+) -> None:
+    """Only the planner makes estimates, so silence must not wait for the end of a long span."""
+    plan = replace(plan_of(server, tmp_path, 1, **{"batch_span": "1h", **settings}), estimates=frozenset(estimates))
+    job = Job(plan, world_of(4, plan), monkeypatch)
+    for log in job.world.logs.values():
+        log.end = 20
+    monkeypatch.setattr(job.world, "grow", lambda: None)
+    job.world.rounds_left = 10**9
+    assert job.run_batch()
+    assert (job.opened, job.judged) == (1, {A: 20, B: 20})
+
+
+def test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead() -> None:
+    """All facts that the stage may meet must be in the journal, and all partitions must be read at once."""
+    plan = ingest_plan(partitions=(A, B), starts={A: PlannedPosition(0), B: PlannedPosition(0)})
+    end = IngestOffset({A: PlannedPosition(5), B: PlannedPosition(7)})
+    assert may_stay_open(plan, end, {A: 5, B: 7})
+    assert not may_stay_open(plan, end, {A: 5, B: 8}), "the job is behind"
+    assert not may_stay_open(replace(plan, skips=(Skip(*A, 6, 7),)), end, {A: 5, B: 7})
+    assert may_stay_open(replace(plan, skips=(Skip(*A, 3, 5),)), end, {A: 5, B: 7}), "that skip is passed"
+    assert not may_stay_open(replace(plan, compared={B: (7, 9)}), end, {A: 5, B: 7})
+    assert not may_stay_open(replace(plan, topic_ids={}), end, {A: 5, B: 7}), "the topic joined while the job ran"
+    unclosed = IngestOffset({A: PlannedPosition(5, is_unclosed=True), B: PlannedPosition(7)})
+    assert not may_stay_open(plan, unclosed, {A: 5, B: 7})
+
+
+@pytest.mark.parametrize(
+    ("master", "slots", "is_alone", "fields", "reason"),
+    [
+        ("local[2]", 2, True, {}, ""),
+        ("local[1]", 1, True, {}, "needs 2 task slots"),
+        ("local[2]", 2, False, {}, "other stages"),
+        ("spark://host:7077", 2, True, {}, "only local[N]"),
+        ("local[2]", 2, True, {"imported": ImportedInput("slow", "slow.ordered", 1)}, "import_ctis_from"),
+    ],
+)
+def test_a_job_that_cannot_keep_batches_open_is_told_why(
+    master: str, slots: int, is_alone: bool, fields: dict[str, Any], reason: str
+) -> None:
+    """It reads in micro-batches then: a task that waits for a slot until the end of an open batch would read nothing meanwhile."""
+    plan = ingest_plan(partitions=(A, B), tasks=4, **fields)
+    found = why_closed(plan, master, slots, is_alone=is_alone)
+    assert (reason in found) if reason else not found
+
+
+def test_the_driver_reads_each_report_of_an_open_batch_once(tmp_path: Path) -> None:
+    """What an earlier run has left is old."""
+    report = IngestReport("raw", 1, number=3, next_offset=7, totals={"events_in": 7})
+    write_report(tmp_path, report)
+    reports = OpenReports(tmp_path)
+    assert reports.read_new() == []
+    newer = replace(report, next_offset=9)
+    write_report(tmp_path, newer)
+    assert (reports.read_new(), reports.read_new()) == ([newer], [])
+    (tmp_path / "open_report_4.json").write_text("{")
+    assert reports.read_new() == []

@@ -1,0 +1,65 @@
+"""Planted bugs in batches that stay open: facts, acknowledgements, positions and their ends."""
+
+from __future__ import annotations
+
+from planted.bug import Bug
+
+_OPEN = "tests/ingest/stage/test_open_batch.py::"
+_CUT = _OPEN + "test_events_do_not_depend_on_where_open_batches_are_cut"
+
+OPENING = [
+    Bug(
+        "facts-unused-while-open",
+        "An estimate that the journal has where an open batch reads counts there.",
+        3,
+        "ingest/stage/processor.py",
+        "            marks=end.marks_with_end(),\n",
+        "            marks=(),\n",
+        _CUT,
+    ),
+    Bug(
+        "cti-before-acknowledgement",
+        "A CTI is sent only after the broker has acknowledged every event below it.",
+        4,
+        "ingest/stage/processor.py",
+        '    producer.flush(topic)\n    pause_at("events acknowledged")\n',
+        '    pause_at("events acknowledged")\n',
+        _CUT,
+    ),
+    Bug(
+        "saved-past-what-was-written",
+        "A batch is committed only after all that it has written is acknowledged.",
+        6,
+        "ingest/stage/processor.py",
+        "                write_ctis(WORKER.producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)\n",
+        "                self._ctis = []\n",
+        _CUT,
+    ),
+    Bug(
+        "open-batch-read-again",
+        "A range begins where the state stands: an open batch has gone on beyond the offset that Spark has logged.",
+        6,
+        "ingest/stage/processor.py",
+        "        start = min(max(planned.start, self.next_offset), end)\n",
+        "        start = planned.start\n",
+        _CUT,
+    ),
+    Bug(
+        "position-of-a-torn-batch",
+        "Where a batch that was not committed had come to is no position to read from.",
+        6,
+        "ingest/planner/planner.py",
+        "                start=first.next_offset,\n",
+        "                start=judged_positions({partition: first}, self._folder)[partition].next_offset,\n",
+        _OPEN + "test_the_report_of_a_batch_that_was_not_committed_is_no_position",
+    ),
+    Bug(
+        "open-before-a-skip",
+        "No batch stays open while offsets to skip lie ahead.",
+        6,
+        "ingest/planner/opening.py",
+        "all(until <= position.next_offset for _, until in",
+        "all(until >= 0 for _, until in",
+        _OPEN + "test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead",
+    ),
+]
