@@ -24,7 +24,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
-from ingest.open_batches import is_stopping, read_request
+from ingest.open_batches import is_stopping, read_request, request_end
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.imports import Imports
@@ -61,6 +61,9 @@ class IngestPlanner(RangePlanner):
         # The end of the batch that stays open, and the last request to end one when it was planned.
         self._open_end: IngestOffset | None = None
         self._end_request = ""
+        # Whether all that was there has been planned once. An open batch that was killed has promised more than its repetition at first
+        # does, so a partition cannot join before.
+        self._is_caught_up = False
 
     @cached_property
     def _admin(self) -> Admin:
@@ -192,9 +195,10 @@ class IngestPlanner(RangePlanner):
         if self._plan.stays_open:
             self._end_request, judged = read_request(self._folder), judged_positions(positions, self._folder)
         self._journal.begin_pass(judged, self._admin.starts)
-        joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
-        if joined is not None:
-            return joined
+        if self._is_caught_up or not read_request(self._folder):
+            joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
+            if joined is not None:
+                return joined
         seen_us = time.time_ns() // 1000
         ends = self._admin.ends(positions) if self._frozen_ends is None else self._readable_ends(self._frozen_ends)
         if self._frozen_ends is None:
@@ -202,6 +206,7 @@ class IngestPlanner(RangePlanner):
         self._truncated.check(judged, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, judged, ends)
+        self._is_caught_up |= all({**positions, **planned}[partition].next_offset >= ends[partition] for partition in positions)
         if self._frozen_ends is not None:
             # A run to the present end. Without the journal, replays and joining partitions wait: then the end is not reached.
             reached = {**positions, **planned}
@@ -211,6 +216,10 @@ class IngestPlanner(RangePlanner):
         raised = self._estimates.raise_silent(positions, asked_us)
         end = offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
         if planned and self._plan.stays_open and may_stay_open(self._plan, end, ends):
+            if not self._end_request:
+                # From now on the folder shows that batches have stayed open.
+                request_end(self._folder)
+                self._end_request = read_request(self._folder)
             self._open_end = end
         return end
 
