@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.stack.commands import run_command
 from support.stack.jobs import workspace
 from support.stack.servers import SharedStack
 from support.stack.topics import create, fresh, produce
@@ -38,8 +39,7 @@ class Sent:
 def tidegate(stack: SharedStack, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, without Java."""
     own = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "JAVA_HOME": "/nowhere"}
-    command = [sys.executable, "-P", "-m", "tidegate", *arguments]
-    return subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=120)
+    return run_command(folder, *arguments, environment=os.environ | own)
 
 
 def order(number: int) -> Sent:

@@ -24,6 +24,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support.postgres_server import PostgresServer
+from support.stack.commands import run_command
 from support.stack.jobs import Workspace, workspace
 from support.stack.servers import SharedStack
 from support.stack.topics import create, exists, fresh, header, produce, records
@@ -64,15 +65,7 @@ class Chain:
 
     def tidegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder, without Java."""
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "tidegate", *arguments],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return run_command(self.folder, *arguments, environment=self.environment())
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a command."""

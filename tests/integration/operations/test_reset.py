@@ -20,6 +20,7 @@ import psycopg
 import pytest
 import redis
 from support.postgres_server import PostgresServer
+from support.stack.commands import run_command
 from support.stack.drawn_logs import START_MS
 from support.stack.jobs import Workspace, error_code, workspace
 from support.stack.servers import SharedStack
@@ -45,12 +46,9 @@ class Chain:
         self.table = f'"{topic}".counts'
 
     def tidegate(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder; return it when it has ended or was killed."""
+        """Run a command in the folder; return it when it has ended."""
         own = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
-        command = [sys.executable, "-P", "-m", "tidegate", *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=os.environ | own | environment, capture_output=True, text=True, check=False, timeout=120
-        )
+        return run_command(self.folder, *arguments, environment=os.environ | own | environment)
 
     def run(self) -> None:
         """Order all and compute all results."""

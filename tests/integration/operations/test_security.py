@@ -8,8 +8,6 @@ import datetime
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.parse
@@ -23,6 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from support.certificates import Authority
 from support.journals import close, estimate
+from support.stack.commands import run_command
 from support.stack.jobs import Job, Workspace, error_code, workspace
 from support.stack.locked_stack import Locked, start_locked, stop_locked
 from support.stack.topics import ANY_TIME, fresh
@@ -215,15 +214,9 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
         watching = {"TIDEGATE_REDIS__URL": locked.redis_url, "TIDEGATE_REDIS__USERNAME": "watcher"}
         watching["TIDEGATE_REDIS__PASSWORD"] = locked.secrets["watcher"]
         for arguments in (("config", "--format", "toml"), ("config", "--format", "json"), ("status", "--format", "json")):
-            told = subprocess.run(
-                [sys.executable, "-m", "tidegate", *arguments],
-                cwd=space.folder,
-                env={**os.environ, **secrets_of(locked), **watching},
-                capture_output=True,
-                check=False,
-            )
-            left.append((f"printed by {arguments}", told.stdout + told.stderr))
-            assert topic.encode() in told.stdout, told
+            told = run_command(space.folder, *arguments, environment=os.environ | secrets_of(locked) | watching)
+            left.append((f"printed by {arguments}", (told.stdout + told.stderr).encode()))
+            assert topic in told.stdout, told
     left += [*files_below(scratch), *files_below(tmp_path), *files_below(locked.stack.directory)]
     shutil.rmtree(scratch)
     assert {Path(place).name for place, _ in left} >= {"spark.log", "failure.log", "settings.json", "metadata", "kafka.log"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.cutting_proxy import CuttingProxy
+from support.stack.commands import run_command
 from support.stack.topics import create, exists, fresh
 
 from tidegate.platform.stack.embedded import EmbeddedStack
@@ -54,8 +54,7 @@ class Folder:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-        command = [sys.executable, "-P", "-m", "tidegate", *arguments]
-        return subprocess.run(command, cwd=self.home, env=inherited | environment, capture_output=True, text=True, check=False, timeout=120)
+        return run_command(self.home, *arguments, environment=inherited | environment)
 
     def refusal(self, *arguments: str, **environment: str) -> dict[str, Any]:
         """Return the error by which a command is refused because another stack answers."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stack.commands import run_command
 from support.stack.jobs import workspace
 from support.stack.servers import SharedStack
 from support.stack.topics import create, fresh, produce
@@ -64,8 +63,7 @@ query = "counts.sql"
 
     def why(*flags: str) -> tuple[int, dict[str, Any]]:
         own = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url, "JAVA_HOME": "/nowhere"}
-        command = [sys.executable, "-P", "-m", "tidegate", "why", "counts", "--format", "json", *flags]
-        done = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False, timeout=120)
+        done = run_command(tmp_path, "why", "counts", "--format", "json", *flags, environment=os.environ | own)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

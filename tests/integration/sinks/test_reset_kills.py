@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.stack.commands import run_command
 from support.stack.jobs import Workspace, error_code
 from support.stack.servers import SharedStack
 from support.stack.topics import exists
@@ -30,6 +31,7 @@ from tidegate.basics.fault_points import RESET_POINTS, VARIABLE
 pytestmark = pytest.mark.integration
 # Redis deletes a thousand keys at once: a kill after the first thousand leaves the others.
 RESULTS = 1_500
+ARGUMENTS = ("reset", "results", "--rows", "--yes")
 SINK = ("sink", "results", "--until-end")
 
 
@@ -47,13 +49,13 @@ class Resets:
     def __init__(self, folder: Path, stack: SharedStack, marks: Path) -> None:
         self._folder, self._marks = folder, marks
         self._environment = os.environ | {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
-        self._command = [sys.executable, "-P", "-m", "tidegate", "reset", "results", "--rows", "--yes"]
 
     def kill_at(self, point: str, passage: int = 1) -> None:
         """Stop it at the point, and then kill it."""
         marker = self._marks / f"{point}-{passage}".replace(" ", "-")
         stops = {VARIABLE: f"{point}:{passage}:{marker}"}
-        process = subprocess.Popen(self._command, cwd=self._folder, env=self._environment | stops, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-P", "-m", "tidegate", *ARGUMENTS]
+        process = subprocess.Popen(command, cwd=self._folder, env=self._environment | stops, stdout=subprocess.DEVNULL)
         deadline_s = time.monotonic() + 120
         while not marker.exists():
             assert process.poll() is None, f"it has ended before {point}"
@@ -64,9 +66,7 @@ class Resets:
 
     def finish(self) -> str:
         """Run it to its end; return what it printed."""
-        done = subprocess.run(
-            self._command, cwd=self._folder, env=self._environment, capture_output=True, text=True, check=False, timeout=120
-        )
+        done = run_command(self._folder, *ARGUMENTS, environment=self._environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -119,8 +119,7 @@ def test_a_single_kill_is_mended_whatever_the_first_command_said(
     space, command = resets
     command.kill_at(point)
     own = {"TIDEGATE_KAFKA__BOOTSTRAP": space.stack.bootstrap, "TIDEGATE_REDIS__URL": space.stack.redis_url}
-    shorter = [sys.executable, "-P", "-m", "tidegate", "reset", "results", "--yes", "--format", "json"]
-    done = subprocess.run(shorter, cwd=space.folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=120)
+    done = run_command(space.folder, "reset", "results", "--yes", "--format", "json", environment=os.environ | own)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["deleted"]
     assert bench.read(target) == []

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.stack.warm_jobs import HOST
+from support.stack.commands import run_command
 
 from ingest.commands.explain import parse_places
 from ordering.errors import SettingError
@@ -25,7 +25,7 @@ timestamp_by = "at"
 
 def tidegate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the program in *folder*."""
-    return subprocess.run([HOST.program(), *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return run_command(folder, *arguments)
 
 
 def test_reading_ends_at_the_bound(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import redis
 import typer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from support.stack.commands import run_command
 from typer.testing import CliRunner
 
 from ingest.commands.raw_topic import produce, topic
@@ -356,5 +357,4 @@ def redis_port(stack: EmbeddedStack) -> int:
 def run_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, without what this process's environment names."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")} | environment
-    command = [sys.executable, "-P", "-m", "tidegate", *arguments]
-    return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=60)
+    return run_command(folder, *arguments, environment=own)

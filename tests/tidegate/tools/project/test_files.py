@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
 import yaml
+from support.stack.commands import run_command
 from typer.testing import CliRunner
 
 from ordering.errors import SettingError
@@ -23,8 +23,7 @@ from tidegate.tools.project.files import read_template, write_project
 def tidegate(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the program in *folder*, without Java and Spark's variables."""
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
-    command = [sys.executable, "-P", "-m", "tidegate", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return run_command(folder, *arguments, environment=environment)
 
 
 def test_the_commands_that_a_new_project_prints_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
