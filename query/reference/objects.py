@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from ordering.errors import RefusedError, UnreachableError
 from sinks.base import SinkError
 from sinks.file_places import ObjectStore, Stamp, may_pass
@@ -105,6 +107,8 @@ def _errors_translated(where: str) -> Iterator[None]:
             raise UnreachableError(
                 what, code="TG-REFERENCE-UNREACHABLE", where=where, fix="see whether it is up; then start again"
             ) from None
+        raise _unreadable_error(where, error) from None
+    except pa.ArrowException as error:  # of credentials that a store does not take, or that are not there
         raise _unreadable_error(where, error) from None
 
 

@@ -19,6 +19,7 @@ from ordering.errors import RefusedError, TidegateError, UnreachableError
 from ordering.ticks import parse_tick
 from query.commands.local import local
 from query.reference.files import load_reference
+from query.reference.objects import _errors_translated
 from query.reference.tables import ReferenceTable
 from query.reference.watch import LOOK_AT_STORE_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from tidegate.platform.settings.tables.references import ReferenceSettings
@@ -130,6 +131,14 @@ def test_a_bucket_that_is_not_there_and_a_store_that_is_away_differ(server: Obje
         with pytest.raises(UnreachableError) as unreachable:
             load_reference(settings(path=server.url(f"bucket/{name}", free_port())))
         assert unreachable.value.code == "TG-REFERENCE-UNREACHABLE"
+
+
+def test_credentials_that_are_not_there_are_told_by_the_url() -> None:
+    """The client of Azure asks for them when it is first used, and has an error of its own for it."""
+    with pytest.raises(RefusedError) as refused, _errors_translated("abfs://c@account.dfs.core.windows.net/rates"):
+        raise pa.ArrowException("Failed to get token from DefaultAzureCredential")
+    assert (refused.value.code, refused.value.where) == ("TG-REFERENCE-FILE", "abfs://c@account.dfs.core.windows.net/rates")
+    assert "from the environment of the job" in str(refused.value.fix)
 
 
 class Watched:
