@@ -32,7 +32,7 @@ from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.run_history import describe_run
-from query.start.survey import survey_run, survey_topics
+from query.start.survey import configured_output, survey_run, survey_topics
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import Script
 from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
@@ -96,7 +96,7 @@ def prepare(
     microseconds. UnreachableError: Kafka does not answer. RefusedError: a topic is missing or wrong, or the checkpoint belongs to another
     query. RunEnded: the run that this start asks for is over.
     """
-    output = settings.output(plans[0].output)
+    output = configured_output(settings, plans[0].output)
     with refusals_noted(settings.redis, output.topic or output.name):
         return _prepare(settings, plans, start, until_us, until_end=until_end)
 

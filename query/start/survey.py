@@ -77,13 +77,13 @@ class RunSurvey:
 
 def query_folder(settings: Settings, plans: Sequence[Plan]) -> Path:
     """Return the checkpoint folder of the job that writes the outputs of *plans*."""
-    first = _output(settings, plans[0].output)
+    first = configured_output(settings, plans[0].output)
     return checkpoint_folder(settings, f"query-{first.topic or first.name}")
 
 
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
     """Survey what *plans* read and write; RefusedError if an ordered topic or reference data is missing."""
-    outputs = tuple(_output(settings, plan.output) for plan in plans)
+    outputs = tuple(configured_output(settings, plan.output) for plan in plans)
     inputs = tuple(dict.fromkeys(name for plan in plans for name in plan.inputs))
     payloads = {name: payload_format(settings, plans, name) for name in inputs}
     ordered = {name: admin.require(*_ordered_topic(settings, name)) for name in inputs}
@@ -151,7 +151,8 @@ def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> Payl
     return payloads
 
 
-def _output(settings: Settings, name: str) -> OutputSettings:
+def configured_output(settings: Settings, name: str) -> OutputSettings:
+    """Return the settings of an output. QueryError (TG-QUERY-OUTPUT) or SettingError: there is none of this name."""
     if name == DEFAULT_OUTPUT and name not in settings.outputs:
         message, fix = f"a statement without INTO writes to {name}, and there is no [outputs.{name}]", "write INTO name, or give --into"
         raise QueryError(message, code="TG-QUERY-OUTPUT", where="outputs", fix=fix)
