@@ -206,10 +206,10 @@ class IngestPlanner(RangePlanner):
         self._truncated.check(judged, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, judged, ends)
-        self._is_caught_up |= all({**positions, **planned}[partition].next_offset >= ends[partition] for partition in positions)
+        reached = {**positions, **planned}
+        self._is_caught_up = self._is_caught_up or all(reached[partition].next_offset >= ends[partition] for partition in positions)
         if self._frozen_ends is not None:
             # A run to the present end. Without the journal, replays and joining partitions wait: then the end is not reached.
-            reached = {**positions, **planned}
             is_final = all(partition in reached and reached[partition].next_offset >= end for partition, end in self._frozen_ends.items())
             return replace(offset.advance(reached), is_final=is_final)
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
