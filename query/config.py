@@ -217,7 +217,7 @@ class QueryPlan:
 
     @property
     def dead_letter_topic(self) -> str:
-        return f"{self.outputs[0].topic or self.outputs[0].name}.dead"
+        return self.outputs[0].dead_letter_topic
 
     def program(self) -> Program:
         payloads = {feed.input: feed.payloads for feed in self.feeds}

@@ -128,7 +128,7 @@ def roles_of(settings: Settings, admin: Admin) -> dict[str, list[str]]:
     for name, output in settings.outputs.items():
         note([output.topic], f"results of {name}")
         note([output.plain_topic], f"plain results of {name}")
-        note([f"{output.topic or name}.dead"], f"dead letters of {name}")
+        note([output.dead_letter_topic], f"dead letters of {name}")
     return roles
 
 

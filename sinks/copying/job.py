@@ -84,7 +84,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
 
 def _prepare_dead_letters(admin: Admin, output: OutputSettings, kafka: Mapping[str, str]) -> partial[DeadLetterWriter] | None:
     """Check the rights at the brokers; return a function that makes a writer of dead letters, or None if no store needs one."""
-    topic = f"{output.topic}.dead" if any(store.on_error == "dead_letter" for store in output.stores.values()) else None
+    topic = output.dead_letter_topic if any(store.on_error == "dead_letter" for store in output.stores.values()) else None
     bytes_max = 0
     if topic is not None:
         retention_us, letter_bytes_max = output.dead_letter_retention_us, output.dead_letter_bytes_max

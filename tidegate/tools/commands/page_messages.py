@@ -43,9 +43,9 @@ def list_names(settings: Settings) -> dict[str, Any]:
         for name in (*table.topics, table.ordered_topic, table.dead_letter_topic, table.dropped_topic)
     ]
     # A query, and a sink whose store refuses results, have dead letters beside their results.
-    topics += [each for name, table in settings.outputs.items() for each in (table.topic or name, f"{table.topic or name}.dead")]
+    topics += [each for name, table in settings.outputs.items() for each in (table.topic or name, table.dead_letter_topic)]
     letters = [topic for table in settings.inputs.values() for topic in (table.dead_letter_topic, table.dropped_topic)]
-    letters += [f"{table.topic or name}.dead" for name, table in settings.outputs.items()]
+    letters += [table.dead_letter_topic for table in settings.outputs.values()]
     return {
         "inputs": list(settings.inputs),
         "outputs": list(settings.outputs),

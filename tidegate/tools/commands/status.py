@@ -354,7 +354,7 @@ def _dead_letter_topic(settings: Settings, kind: str, name: str, progress: JobPr
         return settings.input(name).dead_letter_topic
     outputs = () if progress is None else progress.job.get("outputs", ())
     first = outputs[0] if outputs else name
-    return f"{(settings.outputs[first].topic if first in settings.outputs else None) or first}.dead"
+    return settings.outputs[first].dead_letter_topic if first in settings.outputs else f"{first}.dead"
 
 
 def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:

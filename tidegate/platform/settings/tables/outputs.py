@@ -160,6 +160,11 @@ class OutputSettings(Table):
         return []
 
     @property
+    def dead_letter_topic(self) -> str:
+        """Where dead letters go: those of the query whose first output this is, and the results that its stores refuse."""
+        return f"{self.topic or self.name}.dead"
+
+    @property
     def writes_sheets(self) -> bool:
         """Whether any destination gets results span by span."""
         return not (self.files is None and self.plain_topic is None and self.sink is None)
