@@ -20,6 +20,7 @@ from ordering.ticks import DURATION_US_MAX, format_duration, parse_duration
 from ordering.tuning.disorder import Disorder, KeyDisorder
 from ordering.tuning.quantiles import Quantiles
 from tidegate.basics.bounded_files import read_file_text
+from tidegate.basics.visible_text import quote_toml
 from tidegate.language.expressions.syntax.plain_path import plain_path
 
 FIELD_OF_TIME, FIELD_OF_KEY = "at", "key"
@@ -60,12 +61,12 @@ class Profile:
 def write_profile(profile: Profile) -> str:
     """Return a profile as TOML."""
     disorder = profile.disorder
-    over = [] if profile.over is None else [f"over = {_quote(profile.over)}"]
+    over = [] if profile.over is None else [f"over = {quote_toml(profile.over)}"]
     lines = [
         f"# The disorder of {json.dumps(profile.name)[1:-1]}, by tidegate profile. Events with the same disorder: tidegate produce --like",
         f"version = {_VERSION}",
-        f"name = {_quote(profile.name)}",
-        f"timestamp_by = {_quote(profile.timestamp_by)}",
+        f"name = {quote_toml(profile.name)}",
+        f"timestamp_by = {quote_toml(profile.timestamp_by)}",
         *over,
         f"records = {disorder.records}",
         f"partitions = {disorder.partitions}",
@@ -82,7 +83,7 @@ def write_profile(profile: Profile) -> str:
     for name in _DURATIONS:
         lines += ["", f"[{name}]", *_quantiles(getattr(disorder, name))]
     for key in disorder.keys:
-        what = [f"name = {_quote(key.name)}"] if key.name else [f"keys = {key.keys}  # all others, with as many events each"]
+        what = [f"name = {quote_toml(key.name)}"] if key.name else [f"keys = {key.keys}  # all others, with as many events each"]
         lines += ["", "[[keys]]", *what, f"share = {_share(key.share)}", *_quantiles(key.lateness)]
     return "\n".join(lines) + "\n"
 
@@ -96,11 +97,6 @@ def read_profile(path: Path) -> Profile:
     except (ValueError, RecursionError) as error:
         raise _error(path, "", f"it is no TOML: {error}") from None
     return _Reader(path, table).profile()
-
-
-def _quote(text: str) -> str:
-    # TOML takes what JSON writes, but for one control character.
-    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def _share(share: float) -> str:

@@ -1,5 +1,5 @@
 """
-Makes foreign text visible: keys, payloads, names.
+Makes foreign text visible: keys, payloads, names; and quotes it where we write TOML.
 
 Law: text that passed :func:`visible` is one line, and a terminal shows all of it and obeys none of it. JSON stays the same JSON.
 """
@@ -20,6 +20,11 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return *text* like :func:`visible`, but keep its line feeds."""
     return "\n".join(map(visible, text.split("\n")))
+
+
+def quote_toml(text: str) -> str:
+    """Return *text* as a basic string of TOML: one of JSON, but for a control character. Escapes of surrogates would be none in TOML."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _has_shape(character: str) -> bool:

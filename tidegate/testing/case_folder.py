@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from query.local.case_files import SCRIPT, SETTINGS
+from tidegate.basics.visible_text import quote_toml
 from tidegate.testing.input_files import ndjson_of
 from tidegate.testing.user_query import UserQuery
 
@@ -26,8 +25,7 @@ def write_case(
     settings = {"description": sentence, **{name: str(value) for name, value in query.policies.items()}}
     if query.config is not None:
         settings["config"] = str(query.config.resolve())
-    # A text of JSON is one of TOML.
-    texts[SETTINGS] = "".join(f"{name} = {orjson.dumps(value).decode()}\n" for name, value in settings.items())
+    texts[SETTINGS] = "".join(f"{name} = {quote_toml(value)}\n" for name, value in settings.items())
     texts |= {f"input.{name}.ndjson": ndjson_of(rows).decode() for name, rows in inputs.items()}
     texts |= {f"expected.{name}.ndjson": "".join(f"{value.decode()}\n" for value in values) for name, values in results.items()}
     for name, text in texts.items():

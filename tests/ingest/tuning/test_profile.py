@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,15 @@ def test_a_profile_is_read_as_it_was_written(case: tuple[Shape, Path, Path], tmp
     assert "silence between arrivals" in svg
     hidden = read.without_names().disorder.keys
     assert [key.name for key in hidden if key.name] == [f"key{number}" for number in range(1, 1 + sum(key.keys == 1 for key in hidden))]
+
+
+def test_a_profile_with_keys_of_any_script_is_read_as_it_was_written(case: tuple[Shape, Path, Path], tmp_path: Path) -> None:
+    """JSON escapes characters beyond the first 65,536 by halves, which TOML does not take."""
+    read = read_profile(case[2])
+    keys = tuple(replace(key, name=f"{key.name}\U0001f600\x7f\u00e9" if key.name else "") for key in read.disorder.keys)
+    named = Profile.of("\U0001f600", read.timestamp_by, read.over, replace(read.disorder, keys=keys))
+    (tmp_path / "named.toml").write_text(write_profile(named), "utf-8")
+    assert [key.name for key in read_profile(tmp_path / "named.toml").disorder.keys] == [key.name for key in keys]
 
 
 WRONG = {

@@ -15,7 +15,7 @@ from typing import Annotated, get_origin
 
 import typer
 
-from tidegate.basics.visible_text import visible
+from tidegate.basics.visible_text import quote_toml, visible
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import DEFAULT_ORIGIN, Settings, load_assigned
 from tidegate.platform.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
@@ -93,7 +93,7 @@ def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:
 def split_key(key: str) -> tuple[str, str]:
     """Split a dotted key into its TOML table and its name there, quoted if it has dots."""
     *table, name = as_key(key.split("."))
-    return dotted_name(table), json.dumps(name) if "." in name else name
+    return dotted_name(table), quote_toml(name) if "." in name else name
 
 
 def _toml_value(key: str, value: str) -> str:
@@ -101,7 +101,7 @@ def _toml_value(key: str, value: str) -> str:
     number = info is not None and info.annotation in (int, int | None) and value.isdecimal()
     switch = info is not None and info.annotation is bool and bool(value)
     several = info is not None and get_origin(info.annotation) is tuple and value.startswith("[")
-    return value if number or switch or several else json.dumps(value, ensure_ascii=False)
+    return value if number or switch or several else quote_toml(value)
 
 
 def _commented_toml(docs: Iterable[SettingDoc]) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidegate.basics.visible_text import quote_toml
+
 _SECTIONS = ("kafka", "inputs", "references", "functions", "outputs", "queries")
 Outcome = Literal["converted", "partly", "none"]
 Value = str | bool | int | list[str] | dict[str, str]
@@ -85,8 +87,9 @@ def toml_value(value: Value) -> str:
     """Write a value of TOML."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{_key(key)} = {toml_value(inner)}' for key, inner in value.items())} }}"
-    # A basic string of TOML has the escapes of JSON.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(quote_toml, value))}]"
+    return quote_toml(value) if isinstance(value, str) else json.dumps(value)
 
 
 def member(table: Any, *names: str) -> Any:

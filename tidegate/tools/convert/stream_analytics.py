@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 from ordering.errors import QueryError, SettingError
 from tidegate.basics.bounded_files import read_file_text
+from tidegate.basics.visible_text import quote_toml
 from tidegate.tools.convert.draft import Draft, Value, items_of, member, text_of, unique_name
 from tidegate.tools.convert.event_hubs import connect_namespace
 from tidegate.tools.convert.outputs import convert_output
@@ -321,7 +322,7 @@ def _convert_cases(draft: Draft, folder: Path, names: NamesInScript) -> None:
 
 def _convert_case(draft: Draft, root: Path, case: Any, title: str, place: str) -> None:
     settings = {"description": title, "script": f"../../{draft.script_name}", "config": "../../tidegate.toml"}
-    files = {f"{place}/case.toml": "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items())}
+    files = {f"{place}/case.toml": "".join(f"{key} = {quote_toml(value)}\n" for key, value in settings.items())}
     missing = []
     for given in items_of(member(case, "Inputs")):
         source = find_file(root, text_of(given, "FilePath"))
@@ -360,10 +361,12 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
 
 def as_lines(text: str) -> str:
     """Return the objects of a file, in an array, one after another or a line each, as results are written here."""
-    decoder, values, place = json.JSONDecoder(), list[Any](), 0
-    while place < len(text.rstrip()):
-        match = re.compile(r"\s*").match(text, place)
-        value, place = decoder.raw_decode(text, match.end() if match else place)
+    decoder, values, rest = json.JSONDecoder(), list[Any](), text.strip()
+    place, end = 0, len(rest)
+    while place < end:
+        value, place = decoder.raw_decode(rest, place)
+        while place < end and rest[place].isspace():
+            place += 1
         values += value if isinstance(value, list) else [value]
     return "".join(json.dumps(_as_written_here(value), separators=(",", ":"), ensure_ascii=False) + "\n" for value in values)
 

@@ -18,6 +18,7 @@ from query.local.case_files import read_case
 from query.local.case_run import collect_results
 from query.local.run_setup import RunSetup
 from query.local.script import bind_script
+from tidegate.basics.visible_text import quote_toml
 from tidegate.platform.settings.load import DEFAULT_FILE
 from tidegate.records.files.files import BLOCK_BYTES
 from tidegate.tools.project.files import TEMPLATE, with_shared_files, write_project
@@ -65,8 +66,8 @@ def _configuration(survey: Survey, name: str, bootstrap: str) -> str:
     if sample.others:
         lines.append(f"# {sample.others:,} records beside them are no JSON objects: they become dead letters.")
     if bootstrap != "localhost:9092":
-        lines += ["", "[kafka]", f"bootstrap = {_quoted(bootstrap)}"]
-    lines += ["", f"[inputs.{name}]", f"topic = {_quoted(sample.topic.name)}"]
+        lines += ["", "[kafka]", f"bootstrap = {quote_toml(bootstrap)}"]
+    lines += ["", f"[inputs.{name}]", f"topic = {quote_toml(sample.topic.name)}"]
     if survey.timestamp_by is None:
         lines.append("# No field has a time in every record: events are taken in the order of their arrival.")
     else:
@@ -78,9 +79,9 @@ def _configuration(survey: Survey, name: str, bootstrap: str) -> str:
 
 
 def _policies(survey: Survey) -> list[str]:
-    lines = [f"timestamp_by = {_quoted(as_setting(survey.timestamp_by or ''))}  # the time nearest to arrival that every record has"]
+    lines = [f"timestamp_by = {quote_toml(as_setting(survey.timestamp_by or ''))}  # the time nearest to arrival that every record has"]
     if survey.over is not None:
-        lines.append(f"over = {_quoted(survey.over)}  # the records' key: a watermark for each; without it one for each partition")
+        lines.append(f"over = {quote_toml(survey.over)}  # the records' key: a watermark for each; without it one for each partition")
     if not survey.sample.topic.uses_log_append_time:
         lines.append("# Producers stamp the records of this topic (CreateTime): arrival is by their clocks, and silence moves no time.")
     ahead = _measured(survey.early, "lie more than {} ahead of their arrival")
@@ -107,7 +108,7 @@ def _percent(share: float) -> str:
 
 def _types(survey: Survey) -> list[str]:
     lines = [f"# Not declared, since their values are of several types: {', '.join(survey.mixed)}"] if survey.mixed else []
-    typed = ", ".join(f"{_quoted(path)} = {_quoted(kind)}" for path, kind in survey.fields.items())
+    typed = ", ".join(f"{quote_toml(path)} = {quote_toml(kind)}" for path, kind in survey.fields.items())
     return [*lines, f"fields = {{ {typed} }}"] if typed else lines
 
 
@@ -127,11 +128,6 @@ def _script(survey: Survey, name: str) -> str:
 
 def _path(path: str) -> str:
     return ".".join(f"[{name}]" for name in path.split("."))
-
-
-def _quoted(text: str) -> str:
-    # A basic string of TOML has the escapes of JSON.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _sample(survey: Survey, count: int) -> str:
