@@ -22,6 +22,7 @@ from tidegate.basics.bounded_files import RESULTS_BYTES_MAX, read_file_bytes
 if TYPE_CHECKING:
     from ingest.tuning.profile import Profile
     from ingest.tuning.rows_like import DrawnRow
+    from ordering.tuning.drawn_events import DrawnEvents
 
 START_US = parse_tick("2026-01-01T00:00:00Z")
 _PAUSE_S = 0.1
@@ -49,12 +50,17 @@ class Likeness:
             )
         return cls(read_profile(path), count, rate_per_s, seed, [] if examples is None else _read_examples(examples))
 
-    def rows(self, start_us: int) -> Iterator[DrawnRow]:
-        """Yield the rows, the first arriving at *start_us*."""
-        from ingest.tuning.rows_like import rows_like
+    def draw(self) -> DrawnEvents:
+        """Draw the events."""
+        from ingest.tuning.rows_like import draw_events
 
-        asked = {"seed": self.seed, "rate_per_s": self.rate_per_s, "examples": self.examples}
-        return rows_like(self.profile, self.count, start_us=start_us, **asked)  # type: ignore[arg-type]
+        return draw_events(self.profile, self.count, self.seed, self.rate_per_s)
+
+    def rows(self, drawn: DrawnEvents, start_us: int) -> Iterator[DrawnRow]:
+        """Return the rows of the events that were *drawn*, the first arriving at *start_us*."""
+        from ingest.tuning.rows_like import rows_of
+
+        return rows_of(self.profile, drawn, start_us, self.examples)
 
 
 def write_rows(likeness: Likeness, path: Path) -> int:
@@ -62,7 +68,7 @@ def write_rows(likeness: Likeness, path: Path) -> int:
     count = 0
     try:
         with path.open("wb") as file:
-            for row in likeness.rows(START_US):
+            for row in likeness.rows(likeness.draw(), START_US):
                 file.write(_encode(row.in_file()) + b"\n")
                 count += 1
     except OSError as error:
@@ -73,17 +79,18 @@ def write_rows(likeness: Likeness, path: Path) -> int:
 def history_lines(likeness: Likeness, now_us: int) -> Iterator[Line]:
     """Yield the rows as records of which the last one arrives now."""
     unit_us = likeness.profile.disorder.resolution_us
-    last_us = max(row.arrival_us for row in likeness.rows(START_US))
+    drawn = likeness.draw()
+    last_us = START_US + int(drawn.arrival_us.max())
     # By whole steps, so that event times keep them.
     shift_us = (now_us - last_us) // unit_us * unit_us
-    for row in likeness.rows(START_US + shift_us):
+    for row in likeness.rows(drawn, START_US + shift_us):
         yield _line(row, row.arrival_us // MILLISECOND_US)
 
 
 def live_lines(likeness: Likeness, now_us: int, is_over: Callable[[], bool]) -> Iterator[Line]:
     """Yield the rows as records, each when it arrives, the first one now, until *is_over*."""
     started_s = time.monotonic()
-    for row in likeness.rows(now_us):
+    for row in likeness.rows(likeness.draw(), now_us):
         while (left_s := started_s + (row.arrival_us - now_us) / SECOND_US - time.monotonic()) > 0:
             if is_over():
                 return

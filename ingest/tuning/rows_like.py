@@ -12,7 +12,7 @@ from typing import Any
 
 from ingest.tuning.profile import Profile
 from ordering.ticks import format_tick
-from ordering.tuning.drawn_events import draw_like
+from ordering.tuning.drawn_events import DrawnEvents, draw_like
 
 ARRIVAL, PARTITION, NUMBER = "EventEnqueuedUtcTime", "PartitionId", "number"
 """The names by which files tell arrival and input partition, and the name of an event's number."""
@@ -42,7 +42,7 @@ def rows_like(
     examples: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[DrawnRow]:
     """
-    Yield rows in the order of their arrival.
+    Return rows in the order of their arrival.
 
     Args:
         count: How many; None: as many as were measured.
@@ -50,9 +50,17 @@ def rows_like(
         rate_per_s: How many come in a second on average; None: as measured.
         examples: Rows whose other fields the events get, one after the other.
     """
-    disorder = profile.disorder
-    drawn = draw_like(disorder, disorder.records if count is None else count, seed, rate_per_s)
-    unit_us = disorder.resolution_us
+    return rows_of(profile, draw_events(profile, count, seed, rate_per_s), start_us, examples)
+
+
+def draw_events(profile: Profile, count: int | None, seed: int, rate_per_s: float | None) -> DrawnEvents:
+    """Return the events of :func:`rows_like` without their fields."""
+    return draw_like(profile.disorder, profile.disorder.records if count is None else count, seed, rate_per_s)
+
+
+def rows_of(profile: Profile, drawn: DrawnEvents, start_us: int, examples: Sequence[Mapping[str, Any]]) -> Iterator[DrawnRow]:
+    """Yield the rows of drawn events, with what :func:`rows_like` takes."""
+    unit_us = profile.disorder.resolution_us
     epoch_us = (start_us + unit_us // 2) // unit_us * unit_us
     columns = (drawn.arrival_us, drawn.event_us, drawn.number, drawn.key, drawn.partition, drawn.is_event)
     for arrival_us, event_us, number, key, partition, is_event in zip(*(column.tolist() for column in columns), strict=True):
