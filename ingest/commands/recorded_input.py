@@ -6,7 +6,9 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
 
 from ordering.errors import SettingError
 from ordering.ticks import parse_duration
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from tidegate.platform.settings.load import Settings
 
 Read = TypeVar("Read")
+
+# The flags that say what the fields of a file mean (:class:`ingest.tuning.recorded_file.FileColumns`).
+ArrivalFlag = Annotated[
+    str | None, typer.Option(help="Of a file: the field with the arrival, or an expression: 'DATEADD(minute, delay, date)'.")
+]
+PartitionFlag = Annotated[str | None, typer.Option(help="Of a file: the field with the input partition.")]
+ByArrivalFlag = Annotated[bool, typer.Option("--by-arrival", help="Take a file's records in the order of their arrivals.")]
+TimestampFormatFlag = Annotated[str, typer.Option(help="Of a file: auto, iso, s, ms, us or ns.")]
+InputFormatFlag = Annotated[str | None, typer.Option(help="Of a file: ndjson, csv or parquet, if its ending does not say.")]
+DelimiterFlag = Annotated[str | None, typer.Option(help="Of a file: the delimiter of a CSV.")]
 
 
 def names_input(settings: Settings, name: str) -> bool:

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.commands.recorded_input import names_input, read_input, require_events, require_time
+from ingest.commands.recorded_input import (
+    ArrivalFlag,
+    ByArrivalFlag,
+    DelimiterFlag,
+    InputFormatFlag,
+    PartitionFlag,
+    TimestampFormatFlag,
+    names_input,
+    read_input,
+    require_events,
+    require_time,
+)
 from ordering.policies import Action
 from tidegate.platform.observe.console import Format, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_error, standard_output
@@ -36,14 +47,12 @@ def tune(
     limit: Annotated[int, typer.Option(min=1, help="Of an input: the newest records in all.")] = 3_000_000,
     timestamp_by: Annotated[str | None, typer.Option(help="Of a file: the field with the event time.")] = None,
     over: Annotated[str | None, typer.Option(help="Of a file: the field whose values are substreams.")] = None,
-    arrival: Annotated[
-        str | None, typer.Option(help="Of a file: the field with the arrival, or an expression: 'DATEADD(minute, delay, date)'.")
-    ] = None,
-    partition: Annotated[str | None, typer.Option(help="Of a file: the field with the input partition.")] = None,
-    by_arrival: Annotated[bool, typer.Option("--by-arrival", help="Take a file's records in the order of their arrivals.")] = False,
-    timestamp_format: Annotated[str, typer.Option(help="Of a file: auto, iso, s, ms, us or ns.")] = "auto",
-    input_format: Annotated[str | None, typer.Option(help="Of a file: ndjson, csv or parquet, if its ending does not say.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Of a file: the delimiter of a CSV.")] = None,
+    arrival: ArrivalFlag = None,
+    partition: PartitionFlag = None,
+    by_arrival: ByArrivalFlag = False,
+    timestamp_format: TimestampFormatFlag = "auto",
+    input_format: InputFormatFlag = None,
+    delimiter: DelimiterFlag = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object.")] = Format.TEXT,
