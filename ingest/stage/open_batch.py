@@ -26,6 +26,7 @@ from ingest.offsets import PlannedPosition
 from ingest.open_batches import is_stopping, read_request, request_end
 from ingest.planned_range import IngestRange
 from ingest.planner.silences import boottime_us
+from ingest.stage.memory import JobMemory
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
@@ -41,9 +42,6 @@ _LOOK_EVERY_S = 0.02
 # A round lasts so long for each CTI that the last one wrote, but not longer than _ROUND_MAX_S: CTIs cost their readers too.
 _ROUND_OF_CTI_S, _ROUND_MAX_S = 0.001, 0.05
 _TELL_EVERY_S = 1.0
-
-# By job, the journal as this process knows it.
-_journals: dict[str, JournalClient] = {}
 
 _log = get_logger("ingest.stage")
 
@@ -176,16 +174,15 @@ class OpenBatch:
 
     def _close(self, starts: dict[Partition, int], ends: dict[Partition, int]) -> dict[Partition, PlannedPosition]:
         """Close ranges in the journal; return the ends, with their facts, of those that are closed for certain."""
-        journal = _journals.get(self._plan.checkpoint)
-        if journal is None:
-            journal = _journals[self._plan.checkpoint] = _open_journal(self._plan)
+        memory = JobMemory.of(self._plan)
+        journal = memory.journal = memory.journal or _open_journal(self._plan)
         journal.move_to({opened.place: PlannedPosition(opened.walk.next_offset) for opened in self._ranges})
         journal.observe_records(ends)
         closed = journal.close_ranges(starts, ends) if journal.is_available() else {}
         # Without the journal's planning times the wall clock would count, which a replay cannot repeat.
         certain = {partition: end for partition, end in closed.items() if end.spans and not end.is_unclosed}
         if len(certain) < len(starts):
-            del _journals[self._plan.checkpoint]
+            memory.journal = None
             _log.warning("an open batch ends: the journal does not answer")
         return certain
 

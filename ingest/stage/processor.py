@@ -28,6 +28,7 @@ from ingest.stage.dead_letters import SourceCtis, source_ctis, unusable_rows
 from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.exploding import ElementRecords, explode
 from ingest.stage.fact_outbox import FactOutbox, range_facts
+from ingest.stage.memory import JobMemory
 from ingest.stage.open_batch import OpenBatch, OpenRange
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
@@ -59,9 +60,6 @@ from tidegate.platform.spark.range_rows import Pairs, read_row
 from tidegate.platform.spark.state_store import StateStore
 from tidegate.records.fields import FieldReader, Fields
 from tidegate.records.fields.columns import over_name
-
-# By job, the seconds that its last task in this process waited for acknowledgements: part of its next report.
-_waited_s: dict[str, float] = {}
 
 # After so many bytes of events the waiting CTIs are written within a range, so that readers need not hold these events any longer.
 _PROMISED_BYTES = 2**23
@@ -196,7 +194,7 @@ class IngestStage:
                 self._drop_producers()
                 raise
         pause_at("walked")
-        _waited_s[self._plan.checkpoint] = time.perf_counter() - start_s
+        JobMemory.of(self._plan).keep_wait(time.perf_counter() - start_s)
 
     def _drop_producers(self) -> None:
         WORKER.drop_producer(self._plan.kafka)
@@ -245,7 +243,7 @@ class RangeWalk:
         self._pending = PendingCtis(model.generation)
         self.ctis: list[Cti] = []
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
-        self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
+        self._seconds["acknowledge"] = JobMemory.of(plan).pop_wait()
         self._clock_s = time.perf_counter()
         self._bytes = self._read = 0
         # Bytes of events written since the last CTIs.

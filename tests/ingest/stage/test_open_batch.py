@@ -34,6 +34,7 @@ from ingest.planner.stage_progress import StageProgressWriter
 from ingest.replay.walk import ReplayingWalk
 from ingest.skips import Skip
 from ingest.stage import open_batch, processor
+from ingest.stage.memory import JobMemory
 from ingest.stage.processor import IngestStage
 from ordering.model.state import Delta, State
 from ordering.protocol.facts import FactKind
@@ -249,7 +250,7 @@ class Job:
         """Start the processes anew."""
         if settings:
             self.plan = replace(self.plan, **settings)
-        open_batch._journals.clear()
+        JobMemory.of(self.plan).journal = None
         self.writer = Writer(self.world)
         self.planner = IngestPlanner(self.plan)
         self.planner.__dict__["_admin"] = self._brokers
