@@ -11,23 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table, TableProperties
-from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from sinks.stores.base import Batch, Progress, StoreContext, shared_rows_error
+from sinks.stores.iceberg.catalog import find_table, look_up, open_catalog
 from sinks.stores.iceberg.failures import translate_errors
 from sinks.stores.iceberg.progress import TableProgress, no_progress, other_topics, read_progress
 from sinks.stores.iceberg.reading import IcebergReader
-from sinks.stores.iceberg.rest_timeouts import limit_rest_requests
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.fault_points import pause_at
-from tidegate.platform.settings.kinds import reveal_properties
 from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
 
 # How long a commit that lost to another one waits at most before its first repetition, seconds.
@@ -68,7 +66,7 @@ class IcebergStore:
 
     def count_clearable(self) -> int | None:
         """See :class:`sinks.stores.base.ClearableStore`."""
-        table = self._look_up()
+        table = look_up(self._settings, self.name)
         if table is None:
             return None
         with translate_errors(self.name):
@@ -101,47 +99,22 @@ class IcebergStore:
             self._catalog.close()
             self._catalog, self._is_ready = None, False
 
-    def _load_catalog(self, **more: str) -> Catalog:
-        limit_rest_requests()
-        return load_catalog(self._settings.catalog_name, **{**reveal_properties(self._settings.catalog), **more})
-
     def _connect(self) -> Catalog:
         if self._catalog is None:
-            self._catalog = self._load_catalog()
+            self._catalog = open_catalog(self._settings)
         return self._catalog
 
     def _find_without_making(self) -> Table | None:
         """Return the table, None if there is none, without making anything. Raises StoreError: the table does not fit the query."""
-        table = self._look_up()
+        table = look_up(self._settings, self.name)
         if table is not None:
             find_missing(table, self._settings, self._context.columns)
         return table
 
-    def _look_up(self) -> Table | None:
-        """Return the table, None if there is none, without making anything."""
-        with translate_errors(self.name):
-            # Without this property the client makes the tables of an SQL catalog at once.
-            catalog = self._load_catalog(init_catalog_tables="false")
-            try:
-                return self._find(catalog)
-            except (OperationalError, ProgrammingError) as error:
-                # An SQL catalog without tables is empty.
-                if not any(text in str(error) for text in ("no such table", "UndefinedTable")):
-                    raise
-                return None
-            finally:
-                catalog.close()
-
-    def _find(self, catalog: Catalog) -> Table | None:
-        try:
-            return catalog.load_table(self._settings.table)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
-
     def _prepare(self) -> None:
         with translate_errors(self.name):
             catalog = self._connect()
-            table = self._find(catalog) or self._create(catalog)
+            table = find_table(catalog, self._settings) or self._create(catalog)
             missing = find_missing(table, self._settings, self._context.columns)
             if missing:
                 with table.update_schema() as update:
