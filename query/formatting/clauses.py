@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sqlglot.tokenizer_core import TokenType
 
-from query.formatting.lines import FRESH, HARD, SOFT, SPACE, Doc, Part, Suffix, group, indented, joined, part
+from query.formatting.lines import FRESH, HARD, SOFT, SPACE, Concat, Doc, Suffix, concat, group, indented, joined
 from query.formatting.words import Word
 
 _CLAUSES = frozenset({"SELECT", "INTO", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "UNION", "WITH"})
@@ -24,7 +24,7 @@ _LEVELS = {"OR": 1, "AND": 2, **dict.fromkeys("+-&|^", 3), **dict.fromkeys("*/%"
 _NO_SPACE_BEFORE = (TokenType.COMMA, TokenType.R_PAREN, TokenType.SEMICOLON)
 
 
-class Layout:
+class ScriptLayout:
     """The document of a script's words; *starts* are the places at which its statements begin."""
 
     def __init__(self, words: Sequence[Word], starts: Collection[int], has_capitals: bool) -> None:
@@ -40,7 +40,7 @@ class Layout:
             elif opened and (word.kind is TokenType.R_PAREN or word.keyword == "END"):
                 yield opened.pop(), place
 
-    def script(self) -> Part:
+    def script(self) -> Concat:
         """Return the document of all statements."""
         firsts = [place for place, word in enumerate(self._words) if word.start in self._starts or not place or not word.text]
         docs: list[Doc] = []
@@ -50,7 +50,7 @@ class Layout:
                 docs += [FRESH] if is_end else [HARD, HARD]
             docs += self._blank_lines(first, bool(docs) and is_end)
             docs.append(self._statement(first, end))
-        return part(*docs)
+        return concat(*docs)
 
     def _blank_lines(self, first: int, is_end: bool) -> list[Doc]:
         """Return the comments before a statement, with the empty lines among them."""
@@ -60,13 +60,13 @@ class Layout:
             docs += [comment.text, HARD if comment.ends_line else " "]
         return [*docs, HARD] if word.before and word.has_blank and word.text else docs
 
-    def _statement(self, first: int, end: int) -> Part:
+    def _statement(self, first: int, end: int) -> Concat:
         last = end
         while last > first and self._words[last - 1].kind is TokenType.SEMICOLON:
             last -= 1
         is_query = last > first and self._words[first].keyword in ("SELECT", "WITH", "FROM")
         body = self._query(first, last) if is_query else self._flow(first, last)
-        return part(body, *(self._word(place) for place in range(last, end)))
+        return concat(body, *(self._word(place) for place in range(last, end)))
 
     def _items(self, start: int, end: int) -> Iterator[int]:
         """Yield the places of words outside of inner brackets."""
@@ -80,7 +80,7 @@ class Layout:
         places = [start, *(place for place in self._items(start, end) if place > start and is_start(place))]
         return list(zip(places, [*places[1:], end], strict=True))
 
-    def _query(self, start: int, end: int) -> Part:
+    def _query(self, start: int, end: int) -> Concat:
         return joined([HARD], [self._clause(*clause) for clause in self._split(start, end, self._starts_clause)])
 
     def _starts_clause(self, place: int) -> bool:
@@ -91,7 +91,7 @@ class Layout:
             return after.keyword in ("SELECT", "ALL", "WITH") or after.kind is TokenType.L_PAREN
         return word in _CLAUSES or (word in _JOINS and before.keyword not in _JOINS)
 
-    def _clause(self, start: int, end: int) -> Part:
+    def _clause(self, start: int, end: int) -> Concat:
         word = self._words[start].keyword
         if word in _LISTS:
             first = start + 1
@@ -101,23 +101,23 @@ class Layout:
         if word in _CONDITIONS:
             return group(self._word(start), " ", self._expression(start + 1, end))
         if word == "WITH":
-            return part(self._word(start), " ", self._list(start + 1, end, HARD))
+            return concat(self._word(start), " ", self._list(start + 1, end, HARD))
         if word == "FROM" or word in _JOINS:
             inputs = self._split(start, end, lambda place: self._words[place].keyword in _OF_INPUTS)
             rest = [self._clause(*each) if self._words[each[0]].keyword == "ON" else self._expression(*each) for each in inputs[1:]]
             return group(self._flow(*inputs[0]), indented(*(doc for each in rest for doc in (SPACE, each))))
         return self._flow(start, end)
 
-    def _list(self, start: int, end: int, separator: Doc = SPACE) -> Part:
+    def _list(self, start: int, end: int, separator: Doc = SPACE) -> Concat:
         """Return the items of a list, each with the comma behind it."""
         items = self._split(start, end, lambda place: self._words[place - 1].kind is TokenType.COMMA)
         docs = []
         for first, last in items:
             has_comma = last > first and self._words[last - 1].kind is TokenType.COMMA
-            docs.append(part(self._expression(first, last - has_comma), self._word(last - 1) if has_comma else ""))
+            docs.append(concat(self._expression(first, last - has_comma), self._word(last - 1) if has_comma else ""))
         return joined([separator], docs)
 
-    def _expression(self, start: int, end: int) -> Part:
+    def _expression(self, start: int, end: int) -> Concat:
         operators = {place: level for place, level in self._operators(start, end) if level}
         if not operators:
             return self._flow(start, end)
@@ -126,7 +126,7 @@ class Layout:
         first, *others = parts
         docs: list[Doc] = [self._expression(*first)]
         for place, last in others:
-            docs += [SPACE, part(self._word(place), " ", self._expression(place + 1, last))]
+            docs += [SPACE, concat(self._word(place), " ", self._expression(place + 1, last))]
         return group(docs[0], indented(*docs[1:]))
 
     def _operators(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -139,14 +139,14 @@ class Layout:
             elif place > start and place + 1 < end and (word.keyword or self._is_operand(place - 1)):
                 yield place, _LEVELS.get(word.keyword or word.text, 0)
 
-    def _flow(self, start: int, end: int) -> Part:
+    def _flow(self, start: int, end: int) -> Concat:
         docs: list[Doc] = []
         for place in self._items(start, end):
             docs += [" "] if place > start and self._has_space(place) else []
             docs.append(self._brackets(place, self._ends[place]) if place in self._ends else self._word(place))
-        return part(*docs)
+        return concat(*docs)
 
-    def _brackets(self, start: int, end: int) -> Part:
+    def _brackets(self, start: int, end: int) -> Concat:
         first = self._words[start + 1]
         if self._words[start].keyword == "CASE":
             branches = self._split(start, end, lambda place: self._words[place].keyword in ("WHEN", "ELSE"))
@@ -155,22 +155,22 @@ class Layout:
             value: list[Doc] = [" ", self._expression(start + 1, head)] if head > start + 1 else []
             return group(self._word(start), *value, indented(*docs), SPACE, self._word(end))
         if first.keyword in ("SELECT", "WITH"):
-            return part(self._word(start), indented(HARD, self._query(start + 1, end)), HARD, self._word(end))
+            return concat(self._word(start), indented(HARD, self._query(start + 1, end)), HARD, self._word(end))
         if start + 1 == end:
-            return part(self._word(start), self._word(end))
+            return concat(self._word(start), self._word(end))
         before = self._words[start - 1].text.upper() if start else ""
         if before == "MATCH_RECOGNIZE":
-            return part(self._word(start), indented(HARD, self._match(start + 1, end)), HARD, self._word(end))
+            return concat(self._word(start), indented(HARD, self._match(start + 1, end)), HARD, self._word(end))
         if before == "PATTERN":
             return self._pattern(start, end)
         clauses = self._split(start + 1, end, lambda place: self._words[place].keyword in _OF_OVER)
         if first.keyword in _OF_OVER or len(clauses) > 1:
-            inside: Part = joined([SPACE], [self._flow(*clause) for clause in clauses])
+            inside: Concat = joined([SPACE], [self._flow(*clause) for clause in clauses])
         else:
             inside = self._list(start + 1, end)
         return group(self._word(start), indented(SOFT, inside), SOFT, self._word(end))
 
-    def _match(self, start: int, end: int) -> Part:
+    def _match(self, start: int, end: int) -> Concat:
         """Return the clauses of MATCH_RECOGNIZE, each on a line of its own."""
 
         def is_start(place: int) -> bool:
@@ -186,7 +186,7 @@ class Layout:
     def _clause_of_match(self, place: int) -> str:
         return self._words[place].keyword or self._words[place].text.upper()
 
-    def _pattern(self, start: int, end: int) -> Part:
+    def _pattern(self, start: int, end: int) -> Concat:
         """Return a pattern, each quantifier right behind what it repeats."""
         docs: list[Doc] = []
         depth = 0
@@ -196,16 +196,16 @@ class Layout:
             docs += [" "] if place > start and is_apart and not depth else []
             depth += (word.text == "{") - (word.text == "}")
             docs.append(self._word(place))
-        return part(*docs)
+        return concat(*docs)
 
-    def _word(self, place: int) -> Part:
+    def _word(self, place: int) -> Concat:
         word = self._words[place]
         text = word.keyword if word.keyword and self._has_capitals else " ".join(word.text.split()) if word.keyword else word.text
         docs: list[Doc] = []
         # The comments before a statement are laid out with it.
         for comment in () if place == 0 or word.start in self._starts or not word.text else word.before:
             docs += [FRESH, comment.text, HARD] if comment.ends_line else [comment.text, " "]
-        return part(*docs, text, *(Suffix(f" {comment.text}") for comment in word.after))
+        return concat(*docs, text, *(Suffix(f" {comment.text}") for comment in word.after))
 
     def _is_operand(self, place: int) -> bool:
         """Return whether a value ends at a word, so that a sign behind it has two sides."""

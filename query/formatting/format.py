@@ -13,7 +13,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from query.formatting.clauses import Layout
+from query.formatting.clauses import ScriptLayout
 from query.formatting.lines import render
 from query.formatting.words import Word, read_words
 from tidegate.language.expressions.syntax.parse import Script, parse_script
@@ -37,7 +37,7 @@ def _settle(script: Script, text: str, has_capitals: bool) -> Script:
     words, tokens = read_words(script)
     for _ in range(_ROUNDS_MAX):
         starts = {statement[0].start for statement in statement_tokens(tokens)}
-        laid_out = render(Layout(words, starts, has_capitals).script()).strip("\n") + "\n"
+        laid_out = render(ScriptLayout(words, starts, has_capitals).script()).strip("\n") + "\n"
         if laid_out == text:
             break
         script, text, spelling = parse_script(laid_out, script.source.file), laid_out, _spelling(words)

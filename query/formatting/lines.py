@@ -31,7 +31,7 @@ class Suffix:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Concat:
     """Documents one after another: a group of its own, or *indent* deeper, or neither."""
 
     docs: Sequence[Doc]
@@ -40,35 +40,35 @@ class Part:
     is_broken: bool = False
 
 
-Doc = str | Break | Suffix | Part
+Doc = str | Break | Suffix | Concat
 SPACE, SOFT, HARD, FRESH = Break(), Break(""), Break(is_forced=True), Break(is_forced=True, is_fresh=True)
 
 
-def part(*docs: Doc) -> Part:
+def concat(*docs: Doc) -> Concat:
     """Return documents one after another."""
-    return Part(docs, is_broken=any(map(_is_broken, docs)))
+    return Concat(docs, is_broken=any(map(_is_broken, docs)))
 
 
-def group(*docs: Doc) -> Part:
+def group(*docs: Doc) -> Concat:
     """Return documents that stand on one line if they fit."""
-    return Part(docs, is_group=True, is_broken=any(map(_is_broken, docs)))
+    return Concat(docs, is_group=True, is_broken=any(map(_is_broken, docs)))
 
 
-def indented(*docs: Doc) -> Part:
+def indented(*docs: Doc) -> Concat:
     """Return documents whose lines begin deeper."""
-    return Part(docs, indent=INDENT, is_broken=any(map(_is_broken, docs)))
+    return Concat(docs, indent=INDENT, is_broken=any(map(_is_broken, docs)))
 
 
-def joined(separator: Sequence[Doc], docs: Iterable[Doc]) -> Part:
+def joined(separator: Sequence[Doc], docs: Iterable[Doc]) -> Concat:
     """Return documents with *separator* between them."""
     found: list[Doc] = []
     for doc in docs:
         found += [*(separator if found else ()), doc]
-    return part(*found)
+    return concat(*found)
 
 
 def _is_broken(doc: Doc) -> bool:
-    return isinstance(doc, Suffix) or (isinstance(doc, Break) and doc.is_forced) or (isinstance(doc, Part) and doc.is_broken)
+    return isinstance(doc, Suffix) or (isinstance(doc, Break) and doc.is_forced) or (isinstance(doc, Concat) and doc.is_broken)
 
 
 def render(doc: Doc) -> str:
@@ -113,7 +113,7 @@ def _apart(suffixes: Sequence[str], indent: int) -> list[str]:
     return lines
 
 
-def _fits(doc: Part, rest: Sequence[tuple[Doc, int, bool]], room: int) -> bool:
+def _fits(doc: Concat, rest: Sequence[tuple[Doc, int, bool]], room: int) -> bool:
     """Return whether a group fits on the line, with what follows it up to the next place at which a line may end."""
     stack: list[tuple[Doc, bool]] = [(doc, True)]
     number = len(rest)
@@ -132,7 +132,7 @@ def _fits(doc: Part, rest: Sequence[tuple[Doc, int, bool]], room: int) -> bool:
             if "\n" in current:
                 return room >= current.index("\n")
             room -= len(current)
-        elif isinstance(current, Part):
+        elif isinstance(current, Concat):
             inner_flat = not current.is_broken and is_flat if current.is_group else is_flat
             stack += [(each, inner_flat) for each in reversed(current.docs)]
     return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,12 @@ from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from query.reference.files import files_of_pattern, write_records
 from query.reference.version_files import FIRST_S, path_of, write_version
-from sinks.stores.lake_snapshots import LakeSnapshot
 from sinks.stores.registry import import_client
 from tidegate.basics.bounded_files import TABLE_BYTES_MAX, FileTooLarge
 from tidegate.platform.settings.tables.references import ReferenceSettings
+
+if TYPE_CHECKING:
+    from sinks.stores.lake_reader import LakeSnapshot
 
 # The entry of a file's schema that names the version of the table.
 VERSION = b"tidegate.version"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,6 +17,18 @@ from sinks.stores.reading import Keeps, Standing
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.records.result_columns import Column, make_schema
+
+
+@dataclass(frozen=True)
+class LakeSnapshot:
+    """One version of a table, as reference data reads it: found first, and read only if it is new."""
+
+    name: str
+    # What the table calls it.
+    version: str
+    # The size of its files.
+    size_bytes: int
+    read_rows: Callable[[], pa.Table]
 
 
 class LakeReader(ABC):

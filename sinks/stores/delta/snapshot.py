@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sinks.stores.delta.target import translate_errors
-from sinks.stores.lake_snapshots import LakeSnapshot
+from sinks.stores.lake_reader import LakeSnapshot
 from tidegate.platform.settings.kinds import reveal_properties
 from tidegate.platform.settings.tables.references import ReferenceDelta
 

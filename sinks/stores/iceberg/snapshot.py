@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from sinks.stores.iceberg.catalog import look_up
 from sinks.stores.iceberg.failures import translate_errors
-from sinks.stores.lake_snapshots import LakeSnapshot
+from sinks.stores.lake_reader import LakeSnapshot
 from tidegate.platform.settings.tables.references import ReferenceIceberg
 
 

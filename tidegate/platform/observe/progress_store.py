@@ -41,7 +41,7 @@ from tidegate.platform.observe.published_fields import (
 )
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import IngestReport, Report
-from tidegate.platform.observe.run_history import Entry, Happened, add_entry, describe_changes, entries_of, to_text
+from tidegate.platform.observe.run_history import Happened, HistoryEntry, add_entry, describe_changes, entries_of, to_text
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
 
@@ -96,7 +96,7 @@ class JobProgress:
     replay: ReplayReport | None = None
     unreadable: tuple[Unreadable, ...] = ()
     reported_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    history: tuple[Entry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
     def is_alive(self, now_ms: int) -> bool:
         """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
@@ -167,7 +167,7 @@ class ProgressStore:
         """Note in the history of a topic's writers that a start was refused; without Redis nothing is noted."""
         with suppress(TidegateError, OSError), translate_errors(self._settings.address):
             found = _read_history(self._connection(), ordered_topic)
-            entries = add_entry(found.entries, Entry(at_ms, Happened.REFUSED, scrub(f"{error.code}: {error.what}")))
+            entries = add_entry(found.entries, HistoryEntry(at_ms, Happened.REFUSED, scrub(f"{error.code}: {error.what}")))
             self._connection().hset(progress_key(ordered_topic), _HISTORY, to_text(entries, found.settings))
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
@@ -209,7 +209,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
     job: Mapping[str, Any] = {}
     partitions: dict[tuple[str, int], Report] = {}
     reported_ms: dict[tuple[str, int], int] = {}
-    replay, history, unreadable = None, list[Entry](), list[Unreadable]()
+    replay, history, unreadable = None, list[HistoryEntry](), list[Unreadable]()
     for name, text in fields.items():
         topic, slash, partition = name.rpartition("/")
         try:
@@ -234,7 +234,7 @@ class _Stored:
     """What earlier runs have left."""
 
     job: Mapping[str, Any]
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     settings: Mapping[str, str]
 
 
@@ -259,7 +259,7 @@ class _Pending:
     replay: ReplayReport | None = None
     is_job_changed: bool = False
     # What has happened since the last write.
-    notes: list[Entry] = field(default_factory=list)
+    notes: list[HistoryEntry] = field(default_factory=list)
 
 
 class ProgressPublisher:
@@ -291,7 +291,7 @@ class ProgressPublisher:
         self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
         self._folder, self._settings_shown = folder, settings_shown
         # The history as this job has written it; None: it has not read that of earlier runs.
-        self._entries: list[Entry] | None = None
+        self._entries: list[HistoryEntry] | None = None
         self._has_history = not is_one_of_several
         self._field = f"{_INSTANCE}{uuid.uuid4().hex[:12]}" if is_one_of_several else _JOB
         self._has_forgotten = not is_one_of_several
@@ -339,7 +339,7 @@ class ProgressPublisher:
     def note(self, what: Happened, more: str = "") -> None:
         """Note in the history that something has happened now."""
         with self._changed:
-            self._pending.notes.append(Entry(self._wall_ms(), what, scrub(more)))
+            self._pending.notes.append(HistoryEntry(self._wall_ms(), what, scrub(more)))
             self._changed.notify()
 
     def keep_replay(self, replay: ReplayReport) -> None:
@@ -379,7 +379,7 @@ class ProgressPublisher:
             if ended:
                 client.hdel(key, *ended)
 
-    def _add_to_history(self, client: redis.Redis, notes: Sequence[Entry]) -> str | None:
+    def _add_to_history(self, client: redis.Redis, notes: Sequence[HistoryEntry]) -> str | None:
         """Return the field of the history with what is new in it; None: nothing is."""
         if not self._has_history or (self._entries is not None and not notes):
             return None
@@ -388,15 +388,15 @@ class ProgressPublisher:
             before = _read_history(client, self._topic)
             entries = before.entries
             if before.job.get("state", "stopped") != "stopped" and before.job.get("process") != own_identity():
-                entries = add_entry(entries, Entry(before.job["at_ms"], Happened.KILLED, "it was heard of for the last time"))
+                entries = add_entry(entries, HistoryEntry(before.job["at_ms"], Happened.KILLED, "it was heard of for the last time"))
             if changes := describe_changes(before.settings, self._settings_shown):
-                entries = add_entry(entries, Entry(self._wall_ms(), Happened.SETTINGS, scrub(changes)))
+                entries = add_entry(entries, HistoryEntry(self._wall_ms(), Happened.SETTINGS, scrub(changes)))
         for entry in notes:
             entries = add_entry(entries, entry)
         self._entries = entries
         return to_text(entries, self._settings_shown)
 
-    def _write(self, fields: dict[Any, Any], notes: Sequence[Entry] = ()) -> bool:
+    def _write(self, fields: dict[Any, Any], notes: Sequence[HistoryEntry] = ()) -> bool:
         try:
             if self._client is None:
                 self._client = connect(self._settings, encoding_errors="backslashreplace")

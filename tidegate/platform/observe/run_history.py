@@ -31,7 +31,7 @@ class Happened(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """
     One entry.
 
@@ -46,7 +46,7 @@ class Entry:
     times: int = 1
 
 
-def add_entry(entries: Sequence[Entry], entry: Entry) -> list[Entry]:
+def add_entry(entries: Sequence[HistoryEntry], entry: HistoryEntry) -> list[HistoryEntry]:
     """Return the entries with one more, or with the last one counted again."""
     entry = replace(entry, more=entry.more[:_TEXT_MAX])
     last = entries[-1] if entries else None
@@ -55,7 +55,7 @@ def add_entry(entries: Sequence[Entry], entry: Entry) -> list[Entry]:
     return [*entries, entry][-ENTRIES_MAX:]
 
 
-def to_text(entries: Sequence[Entry], settings: Mapping[str, str]) -> str:
+def to_text(entries: Sequence[HistoryEntry], settings: Mapping[str, str]) -> str:
     """Return the field; *settings* are those of the last start, with which the next one compares its own."""
     return json.dumps({"entries": [asdict(each) for each in entries], "settings": dict(settings)}, separators=(",", ":"))
 
@@ -68,6 +68,6 @@ def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str
     return ", ".join(f"{name}: {before.get(name, '(unset)')} -> {after.get(name, '(unset)')}" for name in names)
 
 
-def entries_of(members: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def entries_of(members: Sequence[Mapping[str, Any]]) -> list[HistoryEntry]:
     """Return the entries of a field that has been checked."""
-    return [Entry(each["at_ms"], each["what"], each.get("more", ""), each.get("times", 1)) for each in members]
+    return [HistoryEntry(each["at_ms"], each["what"], each.get("more", ""), each.get("times", 1)) for each in members]

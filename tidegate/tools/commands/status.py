@@ -26,7 +26,7 @@ from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.published_fields import Unreadable
 from tidegate.platform.observe.recovery_report import duration_in_words
 from tidegate.platform.observe.reports import IngestReport
-from tidegate.platform.observe.run_history import Entry
+from tidegate.platform.observe.run_history import HistoryEntry
 from tidegate.platform.observe.terminal import Styled, TextColumn, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import Settings, load_assigned
 from tidegate.platform.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
@@ -98,7 +98,7 @@ class JobStatus:
     lag_s: float | None = None
     watermark_delay_s: float | None = None
     dead_letter_topic: str = ""
-    history: tuple[Entry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int, dead_letter_topic: str = "") -> JobStatus:
@@ -178,7 +178,7 @@ class JobStatus:
         """Return what has happened to its runs, the newest last; a run that has gone and that no later start has missed is gone now."""
         entries = list(self.history)
         if self.state == "gone":
-            entries.append(Entry(int(self.published["at_ms"]), "gone", "it was heard of for the last time"))
+            entries.append(HistoryEntry(int(self.published["at_ms"]), "gone", "it was heard of for the last time"))
         return [
             {"at": format_tick(each.at_ms * MILLISECOND_US), "job": self.name, "what": each.what, "more": each.more, "times": each.times}
             for each in entries

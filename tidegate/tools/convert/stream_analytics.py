@@ -29,7 +29,7 @@ _UNLIMITED_S = 21 * _DAY_S  # Stream Analytics takes no longer lateness than alm
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProjectFile:
     """One file of the project, with the kind that the project gives it."""
 
     kind: str
@@ -102,7 +102,7 @@ def find_file(root: Path, written: str) -> Path | None:
     return next((path for path in candidates if written and path.is_file()), None)
 
 
-def _read_project(folder: Path) -> tuple[Path, list[Part]]:
+def _read_project(folder: Path) -> tuple[Path, list[ProjectFile]]:
     listed = list(_listed(folder))
     scripts = [path for path, kind in listed if kind == "script"] or sorted(folder.glob("*.asaql"))
     if not scripts:
@@ -112,9 +112,9 @@ def _read_project(folder: Path) -> tuple[Path, list[Part]]:
     for path, kind in listed or list(_found(folder)):
         if kind != "script" and path.suffix == ".json":
             fields = read_json(path)
-            parts.append(Part((text_of(fields, "ScriptType") or kind).lower(), path, fields))
+            parts.append(ProjectFile((text_of(fields, "ScriptType") or kind).lower(), path, fields))
         elif path.suffix == ".js":
-            parts.append(Part("jsfunction", path, {}))
+            parts.append(ProjectFile("jsfunction", path, {}))
     described = {part.name.lower() for part in parts if "function" in part.kind and part.path.suffix == ".json"}
     return scripts[0], [part for part in parts if part.path.suffix != ".js" or part.name.lower() not in described]
 
@@ -174,7 +174,7 @@ def _policies(draft: Draft, job: Any) -> dict[str, Value]:
     return {"late": f"{late_s}s", "reorder": f"{reorder_s}s", "late_action": action, "out_of_order_action": action}
 
 
-def _convert_input(draft: Draft, part: Part, names: NamesInScript, policies: dict[str, Value], mock: Part | None) -> None:
+def _convert_input(draft: Draft, part: ProjectFile, names: NamesInScript, policies: dict[str, Value], mock: ProjectFile | None) -> None:
     name, called = part.name, f"input {part.name}"
     if "reference" in text_of(part.fields, "Type").lower():
         _convert_reference(draft, name, part.fields, mock)
@@ -233,7 +233,7 @@ def _set_times(draft: Draft, name: str, names: NamesInScript, policies: dict[str
     settings.update(found | (policies if "timestamp_by" in found else {}))
 
 
-def _convert_reference(draft: Draft, name: str, fields: Any, mock: Part | None) -> None:
+def _convert_reference(draft: Draft, name: str, fields: Any, mock: ProjectFile | None) -> None:
     settings, called, plain = draft.table(f"references.{draft.name_of(name)}"), f"reference data {name}", draft.name_of(name)
     blob = member(fields, "BlobReferenceProperties", "BlobStorageProperties")
     kind = (text_of(member(fields, "Serialization"), "Type") or text_of(fields, "Format")).lower()
@@ -255,7 +255,7 @@ def _convert_reference(draft: Draft, name: str, fields: Any, mock: Part | None) 
     draft.note(called, "partly", f"to read it where it is, with its versions: path = {url!r}", f"until then {have}")
 
 
-def _add_unnamed_inputs(draft: Draft, names: NamesInScript, policies: dict[str, Value], mocks: dict[str, Part]) -> None:
+def _add_unnamed_inputs(draft: Draft, names: NamesInScript, policies: dict[str, Value], mocks: dict[str, ProjectFile]) -> None:
     """Add the inputs that only the script, or a local sample, names."""
     for lower, name in names.inputs.items():
         plain = draft.name_of(name)
@@ -274,7 +274,7 @@ def _add_unnamed_inputs(draft: Draft, names: NamesInScript, policies: dict[str, 
         draft.note(f"input {name}", "partly", why, f"its events are read from topic {plain}")
 
 
-def _convert_function(draft: Draft, part: Part) -> None:
+def _convert_function(draft: Draft, part: ProjectFile) -> None:
     called = f"function {part.name}"
     binding = member(member(member(part.fields, "properties"), "properties") or {}, "binding")
     code = member(member(binding or {}, "properties") or {}, "script")
@@ -300,7 +300,7 @@ def _convert_function(draft: Draft, part: Part) -> None:
     draft.note(called, "converted")
 
 
-def _script_beside(part: Part) -> Path | None:
+def _script_beside(part: ProjectFile) -> Path | None:
     written = text_of(part.fields, "FilePath", "Script", "ScriptPath")
     candidates = [find_file(part.path.parent, written), part.path.with_suffix(""), part.path.parent / f"{part.name}.js"]
     return next((path for path in candidates if path is not None and path.suffix == ".js" and path.is_file()), None)

@@ -17,7 +17,7 @@ from tidegate.platform.observe import process_identity
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import BucketReport, IngestReport
-from tidegate.platform.observe.run_history import ENTRIES_MAX, Entry, Happened, add_entry, to_text
+from tidegate.platform.observe.run_history import ENTRIES_MAX, Happened, HistoryEntry, add_entry, to_text
 
 TOPIC = "flights.ordered"
 
@@ -116,12 +116,12 @@ def test_a_history_outlives_its_runs(server: Server) -> None:
 
 def test_a_history_keeps_its_newest_entries() -> None:
     """Of the same thing again and again it keeps one."""
-    entries: list[Entry] = []
+    entries: list[HistoryEntry] = []
     for at in range(500):
-        entries = add_entry(entries, Entry(at, Happened.STARTED, "x" * 9_999))
-        entries = add_entry(entries, Entry(at, Happened.FAILED, f"reason {at // 2}"))
+        entries = add_entry(entries, HistoryEntry(at, Happened.STARTED, "x" * 9_999))
+        entries = add_entry(entries, HistoryEntry(at, Happened.FAILED, f"reason {at // 2}"))
     assert len(entries) == ENTRIES_MAX
-    assert entries[-1] == Entry(499, Happened.FAILED, "reason 249")
+    assert entries[-1] == HistoryEntry(499, Happened.FAILED, "reason 249")
     assert len(to_text(entries, {})) < 2**20 // 4
 
 
