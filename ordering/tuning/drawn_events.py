@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,22 +72,22 @@ def draw_like(disorder: Disorder, count: int, seed: int = 0, rate_per_s: float |
     is_event[bad] = False
     is_first[repeated] = False
     is_first &= is_event
-    key_names, quantiles, key_of_first = _draw_keys(chance, disorder, int(is_first.sum()))
-    partition_of_key = np.array([zlib.crc32(name.encode()) % max(disorder.partitions, 1) for name in key_names], dtype=np.int64)
+    keys = _draw_keys(chance, disorder, int(is_first.sum()))
+    partition_of_key = np.array([zlib.crc32(name.encode()) % max(disorder.partitions, 1) for name in keys.names], dtype=np.int64)
     first_partition = (
-        partition_of_key[key_of_first] if disorder.keys else chance.permutation(len(key_of_first)) % max(disorder.partitions, 1)
+        partition_of_key[keys.of_events] if disorder.keys else chance.permutation(len(keys.of_events)) % max(disorder.partitions, 1)
     )
-    timeline = key_of_first if disorder.keys else first_partition
+    timeline = keys.of_events if disorder.keys else first_partition
     event_us = np.zeros(count, dtype=np.int64)
-    event_us[is_first] = _draw_times(chance, disorder, quantiles, arrival_us[is_first], key_of_first, timeline)
+    event_us[is_first] = _draw_times(chance, disorder, keys.lateness, arrival_us[is_first], keys.of_events, timeline)
     key, partition, number = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), np.arange(count)
-    key[is_first], partition[is_first] = key_of_first, first_partition
+    key[is_first], partition[is_first] = keys.of_events, first_partition
     firsts = np.flatnonzero(is_first)
     if len(firsts) and len(repeated):
         originals = firsts[np.minimum(_nearest(arrival_us[firsts], arrival_us[repeated] - after_us), np.searchsorted(firsts, repeated) - 1)]
         for column in (event_us, key, partition, number):
             column[repeated] = column[originals]
-    return DrawnEvents(arrival_us, event_us, number, key, partition, is_event, key_names)
+    return DrawnEvents(arrival_us, event_us, number, key, partition, is_event, keys.names)
 
 
 def _spread(chance: np.random.RandomState, count: int) -> Floats:
@@ -129,10 +130,17 @@ def _draw_arrivals(chance: np.random.RandomState, gaps: Quantiles, count: int, r
     return arrivals
 
 
-def _draw_keys(chance: np.random.RandomState, disorder: Disorder, count: int) -> tuple[tuple[str, ...], list[Quantiles], Ints]:
-    """Return the names of keys, how late the events of each are, and the key of each event."""
+class _DrawnKeys(NamedTuple):
+    """The names of keys, how late the events of each are, and the number of each event's key."""
+
+    names: tuple[str, ...]
+    lateness: list[Quantiles]
+    of_events: Ints
+
+
+def _draw_keys(chance: np.random.RandomState, disorder: Disorder, count: int) -> _DrawnKeys:
     if not disorder.keys:
-        return ("",), [disorder.lateness], np.zeros(count, dtype=np.int64)
+        return _DrawnKeys(("",), [disorder.lateness], np.zeros(count, dtype=np.int64))
     names, quantiles, shares = list[str](), list[Quantiles](), list[float]()
     known = {key.name for key in disorder.keys if key.name}
     for key in disorder.keys:
@@ -143,7 +151,7 @@ def _draw_keys(chance: np.random.RandomState, disorder: Disorder, count: int) ->
             shares.append(key.share / key.keys)
     bounds = np.rint(np.cumsum(np.array(shares) / sum(shares)) * count).astype(np.int64)
     numbers = np.searchsorted(bounds, np.arange(count), side="right")
-    return tuple(names), quantiles, chance.permutation(numbers)
+    return _DrawnKeys(tuple(names), quantiles, chance.permutation(numbers))
 
 
 def _draw_times(
