@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from support.browser import Watched, open_browser
+from support.stack.commands import run_command
 from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
@@ -88,8 +89,7 @@ class Pipeline:
     def ask(self, *command: str, many: bool = False, is_silent: bool = False) -> Any:
         """Return what a command says with ``--format json``: an object, with *many* a list of them, nothing if it *is_silent*."""
         own = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
-        line = [sys.executable, "-P", "-m", "tidegate", *command, "--format", "json"]
-        done = subprocess.run(line, cwd=self.space.folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=60)
+        done = run_command(self.space.folder, *command, "--format", "json", environment=os.environ | own)
         assert done.stdout or is_silent, done.stderr
         found = [json.loads(each) for each in done.stdout.splitlines()]
         return found if many or is_silent else found[0]
