@@ -72,7 +72,7 @@ ingest.planner
 ingest.running_input  ingest.stage  ingest.start
 ingest.replay  ingest.content_search  ingest.unusable_place  ingest.tuning
 ingest.job  ingest.explain
-ingest.run
+ingest.run  ingest.verify
 ingest.commands  ingest.__main__
 
 query  query.api
@@ -85,17 +85,16 @@ query.script  query.lint  query.extending  query.buckets  query.absent_columns  
 query.stage
 query.start
 query.job
-query.running_query
-query.run
+query.running_query  query.output_plan
+query.run  query.verify
 query.local  query.preview
 query.commands  query.__main__
 
-sinks.commands
+sinks.commands  sinks.results
 
 tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
-tidegate.tools.compare
-tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results  tidegate.tools.staircase
+tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.staircase
 tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace  tidegate.tools.convert
 tidegate.testing  tidegate.tools.page
 tidegate.tools.commands  tidegate.pytest_plugin

@@ -1,7 +1,7 @@
 """
 The platform under both jobs, from settings to Spark; and above the jobs the tools (commands, compare, verify).
 
-For programs and notebooks: ``tidegate.read("rides")`` gives published results as Arrow or pandas (:mod:`tidegate.tools.results.read`).
+For programs and notebooks: ``tidegate.read("rides")`` gives published results as Arrow or pandas (:mod:`sinks.results.read`).
 """
 
 from importlib import import_module
@@ -13,7 +13,7 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module when it is first asked for: ``import tidegate`` alone loads nothing."""
     if name not in __all__:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module("tidegate.tools.results.read"), name)
+    found = globals()[name] = getattr(import_module("sinks.results.read"), name)
     return found
 
 

@@ -1,1 +1,1 @@
-"""Replays of an input for those that check or explain what ingest wrote: explain and tidegate/tools/verify may enter."""
+"""Replays of an input for those that check or explain what ingest wrote: explain and ingest/verify may enter."""

@@ -39,6 +39,7 @@ def sink(
     """Copy the results of an output from its topic into its stores, each once."""
     import time
 
+    from query.output_plan import columns_of
     from sinks.copying.job import SinkJob
     from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
@@ -107,28 +108,3 @@ def _prepare_once_made(
                 waiting.enter_context(publisher)
             metrics.set_jobs({f"sink {name}": ("waiting", text)})
             time.sleep(_TURN_S * 4)
-
-
-def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:
-    """
-    Return the columns of an output, from its settings or from the script that writes it. Raises RefusedError: neither is given, or the
-    script does not say which columns there are.
-    """
-    from ordering.errors import RefusedError
-    from query import job
-    from tidegate.records.result_columns import are_known
-
-    table = settings.output(output)
-    if table.columns and script is None:
-        return tuple(table.columns.items())
-    named = script or (Path(table.query) if table.query else None)
-    fix = f'name the script with --query, or as outputs.{output}.query = "{output}.sql"; or give outputs.{output}.columns'
-    if named is None:
-        what = f"nothing says which columns the results of {output} have"
-        raise RefusedError(what, code="TG-STORE-COLUMNS", where=f"outputs.{output}", fix=fix)
-    plans = {plan.output: plan for plan in job.read_plans(settings, named, output)}
-    columns: Sequence[Column] = plans[output].columns if output in plans else ()
-    if not are_known(columns):
-        what = f"{named} does not say which columns the results of {output} have"
-        raise RefusedError(what, code="TG-STORE-COLUMNS", where=str(named), fix=f"write them in its SELECT instead of *, or {fix}")
-    return columns

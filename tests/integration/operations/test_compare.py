@@ -24,8 +24,8 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.observe.console import report_errors
 from tidegate.tools.commands.compare import compare
-from tidegate.tools.compare.sides import make_side
-from tidegate.tools.compare.topics import PartitionDigester, PartitionSummary, walk_partition
+from tidegate.ordered_topic.compare.sides import make_side
+from tidegate.ordered_topic.compare.topics import PartitionDigester, PartitionSummary, walk_partition
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -20,7 +20,7 @@ from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Stream
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
-from tidegate.tools.compare.sides import make_side
+from tidegate.ordered_topic.compare.sides import make_side
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

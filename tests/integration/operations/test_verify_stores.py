@@ -24,7 +24,7 @@ from support.stack.verifying import run_verify, stage
 from support.stores.benches import ClickHouseBench
 from support.valkey_server import Server
 
-from sinks.commands.sink import columns_of
+from query.output_plan import columns_of
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Batch, Rows, RowsRefused, StoreContext, Stream
 from sinks.stores.registry import make_store

@@ -20,14 +20,14 @@ from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
 from tidegate.platform.observe.console import Format, print_json, show_reading
 from tidegate.platform.observe.terminal import print_lines
-from tidegate.tools.compare.strange_records import strange_dict, strange_lines
+from tidegate.ordered_topic.compare.strange_records import strange_dict, strange_lines
 
 if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin, Topic
     from tidegate.platform.settings.load import Settings
     from tidegate.platform.settings.tables.redis import RedisSettings
-    from tidegate.tools.compare.sides import Side
-    from tidegate.tools.compare.topics import Comparison, PartitionSummary
+    from tidegate.ordered_topic.compare.sides import Side
+    from tidegate.ordered_topic.compare.topics import Comparison, PartitionSummary
 
 SHOWN_DIFFERENCES = 5
 _JOURNAL_WAIT_US = 2 * SECOND_US  # most time to wait for the journal, which adds only an explanation to the result
@@ -53,7 +53,7 @@ def compare(
     from tidegate.platform.kafka.records import ALL_HEADERS
     from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
-    from tidegate.tools.compare.sides import make_side
+    from tidegate.ordered_topic.compare.sides import make_side
 
     settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
@@ -109,7 +109,7 @@ def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
 
 
 def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
-    from tidegate.tools.compare.topics import compare_topics
+    from tidegate.ordered_topic.compare.topics import compare_topics
 
     total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
     return show_reading("compare", partial(compare_topics, a, b, until_us, complete), lambda read: f"{read:,} of {total:,} records", total)

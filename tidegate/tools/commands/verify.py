@@ -63,6 +63,7 @@ def verify(
     from tidegate.platform.checkpoint.output_start import parse_start
     from tidegate.platform.settings.load import load_assigned
     from tidegate.tools.verify.attestation import read_private_key
+    from query.verify.scripts import add_configured_scripts, read_scripts
     from tidegate.tools.verify.stages import Request, find_target
 
     if check is not None:
@@ -90,7 +91,7 @@ def verify(
 def _verify_whole(request: Request, name: str, sign_with: Path | None, attestation: Path, format: Format, *, is_input: bool) -> None:
     """Verify all requested results; exit with 1 if they differ, else write the attestation if a key is given to sign it with."""
     from tidegate.tools.verify.attestation import sign
-    from tidegate.tools.verify.because import explain_stages
+    from tidegate.tools.verify.stages import explain_stages
     from tidegate.tools.verify.report import as_dict, as_lines, make_statement
 
     stages = _verify_with_progress(request, name, is_input=is_input)
@@ -111,7 +112,7 @@ def _verify_whole(request: Request, name: str, sign_with: Path | None, attestati
 
 def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:
     """Verify *count* randomly drawn spans; print the result of each, and exit with 1 if one differs."""
-    from tidegate.tools.verify.because import explain_stages
+    from tidegate.tools.verify.stages import explain_stages
     from tidegate.tools.verify.report import as_dict, as_lines
     from tidegate.tools.verify.sampling import draw_spans, find_extent
 
@@ -145,9 +146,10 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
     """Check an attestation's signature, and that the published results still have its digests; exit with 1 if not."""
     from tidegate.basics.bounded_files import RESULTS_BYTES_MAX, read_file_text
     from tidegate.platform.kafka.admin import Admin
+    from query.verify.scripts import find_columns
     from tidegate.platform.settings.load import load_assigned
     from tidegate.tools.verify.attestation import check_signature
-    from tidegate.tools.verify.standing import find_changes
+    from query.verify.standing import find_changes
 
     try:
         text = read_file_text(file, RESULTS_BYTES_MAX)
@@ -157,7 +159,7 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
     settings = load_assigned(config, assign)
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     statement = attestation.statement
-    changes = list(find_changes(statement, admin, settings, lambda: _columns_of(settings, statement["target"], queries)))
+    changes = list(find_changes(statement, admin, settings, lambda: find_columns(settings, statement["target"], queries)))
     if format is Format.JSON:
         print_json({"holds": not changes, "key": attestation.fingerprint, "changes": changes, "statement": statement})
     else:
@@ -169,43 +171,6 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
         raise typer.Exit(1)
 
 
-def _columns_of(settings: Settings, output: str, queries: list[str]) -> Sequence[Column]:
-    """Return the columns by which a verification reads an output's tables; RefusedError if neither settings nor a script say them."""
-    from sinks.commands.sink import columns_of
-
-    plans = read_scripts(settings, queries).get(output, ()) if not settings.output(output).columns else ()
-    return next((plan.columns for plan in plans if plan.output == output), None) or columns_of(settings, output, None)
-
-
-def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan, ...]]:
-    """Return the plans of each script by the names of its outputs; SettingError if two scripts write one output."""
-    from query.job import read_plans
-
-    scripts: dict[str, tuple[Plan, ...]] = {}
-    for text in queries:
-        into, equals, file = text.partition("=")
-        plans = read_plans(settings, Path(file if equals else text), into if equals else None)
-        for plan in plans:
-            if plan.output in scripts:
-                what, fix = f"two scripts write INTO {plan.output}", "name each script once"
-                raise SettingError(what, code="TG-SETTING-CONFLICT", where="--query", fix=fix)
-            scripts[plan.output] = plans
-    return scripts
-
-
-def add_configured_scripts(settings: Settings, scripts: Mapping[str, tuple[Plan, ...]], target: str) -> dict[str, tuple[Plan, ...]]:
-    """Return *scripts*, and those that ``outputs.NAME.query`` names for *target* and for the outputs that it is made from."""
-    from query.job import read_plans
-
-    scripts, pending, seen = dict(scripts), [target], set[str]()
-    while pending:
-        seen.add(name := pending.pop())
-        query = settings.outputs[name].query if name in settings.outputs else None
-        if query is not None and name not in scripts:
-            plans = read_plans(settings, Path(query), name)
-            scripts |= {plan.output: plans for plan in plans}
-        pending += [each for plan in scripts.get(name, ()) for each in plan.inputs if each not in seen]
-    return scripts
 
 
 def _verify_with_progress(request: Request, name: str, *, is_input: bool) -> list[Stage]:

@@ -82,6 +82,6 @@ def _columns_of(settings: Settings, output: str, queries: Mapping[str, QueryStag
     for query in queries.values():
         if output in query.writes:
             return query.columns_of(output)
-    from sinks.commands.sink import columns_of
+    from query.output_plan import columns_of
 
     return columns_of(settings, output, None)

@@ -23,7 +23,7 @@ from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
-from tidegate.tools.results.columns import find_plan
+from query.output_plan import find_plan
 
 # Of more windows the first and the last are named.
 _WINDOWS_MAX = 6

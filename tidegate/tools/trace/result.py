@@ -24,10 +24,10 @@ from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
-from tidegate.tools.compare.sides import make_side
-from tidegate.tools.results.columns import find_plan
-from tidegate.tools.verify.because import Condition, conditions_of, payload_of
-from tidegate.tools.verify.rows import Row
+from tidegate.ordered_topic.compare.sides import make_side
+from query.output_plan import find_plan
+from query.verify.because import Condition, conditions_of, payload_of
+from query.verify.rows import Row
 
 # How many of the events of one input a trace holds, and how many results are traced in turn at each step.
 EVENTS_MAX, TRACED_MAX = 100, 3

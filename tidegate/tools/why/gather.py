@@ -20,7 +20,7 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.settings.load import Settings
-from tidegate.tools.results.columns import find_plan
+from query.output_plan import find_plan
 from tidegate.tools.why.facts import WORKING, InputFacts, OutputFacts, PartitionFacts, StageFacts
 
 # How many substreams of each partition a job is asked for, if one is looked for.

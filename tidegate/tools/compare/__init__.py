@@ -1,4 +1,0 @@
-"""
-Compares two ordered topics, A and B, event by event.
-Only :mod:`tidegate.tools.commands` may import it.
-"""
