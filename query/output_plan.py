@@ -15,6 +15,7 @@ from ordering.errors import RefusedError, TidegateError
 from query.javascript.declarations import declare_recorded
 from query.job import bind_plans, read_plans
 from query.plan.nodes import Plan, Project, WindowedAggregate
+from query.plan.windows import Window
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import SystemTimestamp, WindowEnd
 from tidegate.platform.checkpoint.query_history import read_runs
@@ -61,6 +62,12 @@ def time_column(plan: Plan) -> str | None:
     if not isinstance(plan.root, (Project, WindowedAggregate)):
         return None
     return next((column.name for column in plan.root.columns if isinstance(column.expr, (SystemTimestamp, WindowEnd))), None)
+
+
+def window_of(plan: Plan) -> Window | None:
+    """Return the window whose ends are the times of a plan's results; None if its last step has none, or windows of another kind."""
+    root = plan.root
+    return root.window if isinstance(root, WindowedAggregate) and isinstance(root.window, Window) else None
 
 
 def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:

@@ -87,7 +87,7 @@ query.start
 query.job
 query.running_query  query.output_plan
 query.run  query.verify
-query.local  query.preview
+query.local  query.preview  query.trace
 query.commands  query.__main__
 
 sinks.commands  sinks.results
@@ -95,7 +95,7 @@ sinks.commands  sinks.results
 tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
 tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.staircase
-tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace  tidegate.tools.convert
+tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.forward_trace  tidegate.tools.convert
 tidegate.testing  tidegate.tools.page
 tidegate.tools.commands  tidegate.pytest_plugin
 tidegate.__main__

@@ -106,7 +106,8 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job's plan with the fields that journal keys need; partitions are in roster order if a checkpoint has one."""
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
-    from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
+    from ingest.planner.joining_partitions import read_planned_offset, with_roster
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
     from ingest.start.decide import find_max_ahead
     from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding
 

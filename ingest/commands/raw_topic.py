@@ -272,7 +272,7 @@ def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def _refuse_own_topic(settings: Settings, name: str) -> None:
-    from ingest.planner.joining_partitions import own_topics
+    from tidegate.platform.settings.input_topics import own_topics
 
     if name in own_topics(settings):
         what = f"{name} is written by a stage of this configuration: records of others would break it"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ordering.errors import RefusedError, SettingError
-from tidegate.platform.observe.console import Format, print_json
+from tidegate.platform.observe.console import Format, confirm_deletion, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def delete_topic(settings: Settings, admin: Admin, name: str, format: Format, *,
     records = _count_records(admin, topic.all_partitions)
     if format is Format.TEXT:
         print_lines([f"topic {name}: {records:,} records in {topic.partitions} partitions", *(f"redis {key}" for key in keys)])
-    is_wanted = is_sure or ask(f"tidegate topic delete {name}", format)
+    is_wanted = is_sure or confirm_deletion(f"tidegate topic delete {name}", format)
     if is_wanted:
         admin.delete([name])
         if keys:
@@ -99,19 +99,9 @@ def delete_topic(settings: Settings, admin: Admin, name: str, format: Format, *,
         raise typer.Exit(1)
 
 
-def ask(command: str, format: Format) -> bool:
-    """Ask whether all that was listed shall go. Raises SettingError: nobody can be asked."""
-    import sys
-
-    if format is Format.JSON or not sys.stdin.isatty():
-        what, fix = "nobody can be asked whether all of this shall go", "say --yes to delete it"
-        raise SettingError(what, code="TG-SETTING-FLAG", where="--yes", fix=fix, example=f"{command} --yes")
-    return typer.confirm("Delete all of this?", err=True)
-
-
 def roles_of(settings: Settings, admin: Admin) -> dict[str, list[str]]:
     """Return what the topics are to this configuration, by their names."""
-    from ingest.planner.joining_partitions import match_topics, own_topics
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
 
     counts, own = admin.partition_counts(), own_topics(settings)
     roles: dict[str, list[str]] = {}
@@ -148,7 +138,7 @@ def _refuse_own(settings: Settings, name: str) -> None:
 
 
 def _refuse_readers(settings: Settings, admin: Admin, name: str) -> None:
-    from ingest.planner.joining_partitions import match_topics, own_topics
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
     from tidegate.platform.observe.progress_store import ProgressStore
 
     now_ms, counts, own = time.time_ns() // 1_000_000, admin.partition_counts(), own_topics(settings)

@@ -10,11 +10,9 @@ without a checkpoint finds J in the ordered topic (:mod:`ingest.start.resume`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
@@ -33,29 +31,9 @@ from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.spark.offset_log import last_batches, read_offset
 
-if TYPE_CHECKING:
-    # The planner imports this module and must start fast: it does not need the reading of settings.
-    from tidegate.platform.settings.load import Settings
-    from tidegate.platform.settings.tables.inputs import InputSettings
-
 # How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US
 _NEWER_CHECKPOINT = "bring back a newer copy of the checkpoint, or delete it: the job then resumes from the ordered topic's CTIs"
-
-
-def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
-    """Return an input's topics, sorted: those it lists, existing or not, and those among *names* that its pattern matches."""
-    pattern = chosen.topic_pattern
-    matching = (name for name in names if pattern is not None and name not in excluded and re.fullmatch(pattern, name))
-    # Kafka's own topics hold no events.
-    return sorted({*chosen.topics, *(name for name in matching if not name.startswith("__"))})
-
-
-def own_topics(settings: Settings) -> frozenset[str]:
-    """Return the topics that Tidegate writes under these settings; no input's pattern may match them."""
-    tables = settings.inputs.values()
-    inputs = {topic for table in tables for topic in (table.ordered_topic, table.dead_letter_topic, table.dropped_topic) if topic}
-    return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 
 def read_planned_offset(folder: Path) -> IngestOffset | None:

@@ -13,7 +13,8 @@ from enum import Enum
 from ingest.config import IngestPlan
 from ingest.journal.topic_fingerprint import MAY_GROW, WAYS_OUT
 from ingest.offsets import PlannedPosition, Positions
-from ingest.planner.joining_partitions import own_topics, with_roster
+from ingest.planner.joining_partitions import with_roster
+from tidegate.platform.settings.input_topics import own_topics
 from ingest.skips import Skip
 from ingest.start.read_positions import gap_error
 from ingest.start.resume import Resumption

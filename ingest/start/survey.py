@@ -14,7 +14,7 @@ from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import IngestOffset
-from ingest.planner.joining_partitions import match_topics, own_topics
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ingest.planner.stage_progress import judged_positions
 from ingest.skips import Skip
 from ingest.start.resume import Resumption

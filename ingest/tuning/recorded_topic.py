@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ingest.planner.joining_partitions import match_topics, own_topics
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ingest.stage.exploding import explode
 from ingest.tuning.contents import ContentNumbers, RecordedContents
 from ordering.arrays import Ints, Mask

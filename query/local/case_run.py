@@ -8,7 +8,7 @@ is matched, differing or missing; each actual line is matched, differing or unex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 from ordering.errors import QueryError
@@ -73,6 +73,15 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
         return Verdict(case, {"error": compare_lines(case.error.splitlines(), [])})
     lines_by_output = collect_results(case, script, setup, block_bytes)
     return Verdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
+
+
+def compute_results(case: Case) -> dict[str, list[str]]:
+    """Return the lines of each output of a case's script, whatever the case expects. Raises TidegateError: script or files are wrong."""
+    setup = RunSetup.of(case.files, case.flags, case.config, case.references)
+    script = bind_script(case.script, setup.settings, name=case.script.name)
+    outputs = [plan.output for plan in script.plans]
+    lines = collect_results(replace(case, expected=dict.fromkeys(outputs, ())), script, setup, BLOCK_BYTES)
+    return {name: lines[name] for name in outputs}
 
 
 def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int) -> dict[str, list[str]]:

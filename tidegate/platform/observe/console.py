@@ -207,3 +207,13 @@ def check_provenance() -> None:
     """Raise ShadowedError if Python finds another module under the name of one of this distribution's packages, or none."""
     if (intruder := find_intruder()) is not None:
         raise ShadowedError(intruder.what, where=str(intruder.own_location), fix=intruder.fix)
+
+
+def confirm_deletion(command: str, format: Format) -> bool:
+    """Ask whether all that was listed shall go. Raises SettingError: nobody can be asked."""
+    import sys
+
+    if format is Format.JSON or not sys.stdin.isatty():
+        what, fix = "nobody can be asked whether all of this shall go", "say --yes to delete it"
+        raise SettingError(what, code="TG-SETTING-FLAG", where="--yes", fix=fix, example=f"{command} --yes")
+    return typer.confirm("Delete all of this?", err=True)

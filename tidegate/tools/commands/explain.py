@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidegate.platform.settings.load import Settings
-    from tidegate.tools.trace.result import InputTrace, ResultTrace
+    from query.trace import InputTrace, ResultTrace
 
 _LIMIT_MAX = 10_000
 _EVENTS_SHOWN = 10
@@ -48,7 +48,7 @@ def explain(
     """Show what policies did with records and why, where events went, and which events a result was made of."""
     from ingest.commands.explain import explain as explain_records
     from tidegate.platform.settings.load import load_assigned
-    from tidegate.tools.trace.result import find_output
+    from query.trace import find_output
 
     settings = load_assigned(config, assign)
     match = _PLACE.fullmatch(name)
@@ -66,9 +66,10 @@ def explain(
 def _explain_results(
     settings: Settings, folder: Path, output: str, places: list[str], key: str | None, at: str | None, format: Format
 ) -> None:
+    from ingest.commands.journal import plan_for_journal
+    from query.trace import Tracer
     from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.kafka.admin import Admin
-    from tidegate.tools.trace.result import Tracer
 
     if bool(places) == (at is not None):
         what = "either places or --at says which results" if places else "nothing says which results"
@@ -80,7 +81,8 @@ def _explain_results(
         if match is None or match["topic"] != topic:
             what, fix = f"{place} names no result of {output}", "write topic-partition@offset, as tidegate peek does"
             raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=f"{topic}-0@1234")
-    tracer = Tracer(settings, Admin.connect(settings.kafka), folder)
+    admin = Admin.connect(settings.kafka)
+    tracer = Tracer(settings, admin, folder, lambda name: plan_for_journal(settings, name, admin).partitions)
     traces = [tracer.at_place(output, int(match["partition"]), int(match["offset"])) for match in matches if match is not None]
     if at is not None:
         traces = tracer.of_key(output, key, parse_time_flag(at, "--at") or 0)
@@ -127,7 +129,7 @@ def _json(value: Any) -> str:
 def _show_forward(settings: Settings, folder: Path, name: str, places: list[str], format: Format) -> None:
     from ingest.commands.explain import parse_places
     from tidegate.platform.kafka.admin import Admin
-    from tidegate.tools.trace.event import trace_event
+    from tidegate.tools.forward_trace import trace_event
 
     admin = Admin.connect(settings.kafka)
     numbered = settings.input(name).places

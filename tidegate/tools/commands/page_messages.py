@@ -108,7 +108,7 @@ def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
 
 def find_raw_topics(settings: Settings, name: str, admin: Admin) -> frozenset[str]:
     """Return the raw topics of an input."""
-    from ingest.planner.joining_partitions import match_topics, own_topics
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
 
     return frozenset(match_topics(settings.input(name), admin.partition_counts(), own_topics(settings)))
 

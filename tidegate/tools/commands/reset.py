@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.commands.topics import ask
-from tidegate.platform.observe.console import Format, print_json
+from tidegate.platform.observe.console import Format, confirm_deletion, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def reset(
     notes = [*_notes(work), *_readers(find_readers(settings, [each.place for each in doomed if each.kind == "topic"]), job)]
     if format is Format.TEXT:
         _print_list(job, doomed, notes)
-    is_wanted = bool(doomed) and not dry_run and (yes or ask(f"tidegate reset {name}", format))
+    is_wanted = bool(doomed) and not dry_run and (yes or confirm_deletion(f"tidegate reset {name}", format))
     if is_wanted:
         work.execute()
     if format is Format.JSON:

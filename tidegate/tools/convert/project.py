@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from ordering.errors import SettingError, TidegateError
 from tidegate.platform.settings.load import DEFAULT_FILE
-from tidegate.records.files.files import BLOCK_BYTES
 from tidegate.tools.convert.draft import Draft, Note
 from tidegate.tools.convert.eventstream import FILE, convert_eventstream
 from tidegate.tools.convert.stream_analytics import convert_project, is_project
@@ -67,9 +65,7 @@ def _check(draft: Draft, files: Mapping[str, str]) -> dict[str, str]:
 def _unchecked_outputs(root: Path) -> dict[str, str]:
     """Return the results of outputs that a test case did not compare: each output of a case needs its file."""
     from query.local.case_files import find_case_folders, read_case
-    from query.local.case_run import collect_results
-    from query.local.run_setup import RunSetup
-    from query.local.script import bind_script
+    from query.local.case_run import compute_results
 
     found: dict[str, str] = {}
     for folder in find_case_folders(root) if (root / "cases").exists() else ():
@@ -77,12 +73,8 @@ def _unchecked_outputs(root: Path) -> dict[str, str]:
             # A case without any expectation is none.
             (folder / "expected.none.ndjson").touch()
         case = read_case(folder, root)
-        setup = RunSetup.of(case.files, case.flags, case.config, case.references)
-        script = bind_script(case.script, setup.settings, name=case.script.name)
-        outputs = [plan.output for plan in script.plans]
-        lines = collect_results(replace(case, expected=dict.fromkeys(outputs, ())), script, setup, BLOCK_BYTES)
-        for name in outputs:
+        for name, lines in compute_results(case).items():
             if name not in case.expected:
                 place = f"{folder.relative_to(root).as_posix()}/expected.{name}.ndjson"
-                found[place] = "".join(f"{line}\n" for line in lines[name])
+                found[place] = "".join(f"{line}\n" for line in lines)
     return found

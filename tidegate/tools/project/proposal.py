@@ -15,12 +15,9 @@ from pathlib import Path
 
 from ordering.ticks import format_duration, format_tick
 from query.local.case_files import read_case
-from query.local.case_run import collect_results
-from query.local.run_setup import RunSetup
-from query.local.script import bind_script
+from query.local.case_run import compute_results
 from tidegate.basics.visible_text import quote_toml
 from tidegate.platform.settings.load import DEFAULT_FILE
-from tidegate.records.files.files import BLOCK_BYTES
 from tidegate.tools.project.files import TEMPLATE, with_shared_files, write_project
 from tidegate.tools.project.survey import Survey, Tolerance, as_setting
 
@@ -149,8 +146,5 @@ def _expected(project: Mapping[str, str]) -> str:
         root = Path(folder) / "project"
         # A case without any expectation is none.
         write_project(root, {**project, f"cases/{OUTPUT}/expected.{OUTPUT}.ndjson": ""})
-        case = read_case(root / "cases" / OUTPUT, root)
-        setup = RunSetup.of(case.files, case.flags, case.config, case.references)
-        script = bind_script(case.script, setup.settings, name=case.script.name)
-        lines = collect_results(case, script, setup, BLOCK_BYTES)[OUTPUT]
+        lines = compute_results(read_case(root / "cases" / OUTPUT, root))[OUTPUT]
     return "".join(f"{line}\n" for line in lines)

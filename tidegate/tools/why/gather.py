@@ -11,16 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest.planner.joining_partitions import match_topics, own_topics
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
-from query.plan.nodes import Plan, WindowedAggregate
-from query.plan.windows import Window
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.settings.load import Settings
-from query.output_plan import find_plan
+from query.output_plan import find_plan, window_of
 from tidegate.tools.why.facts import WORKING, InputFacts, OutputFacts, PartitionFacts, StageFacts
 
 # How many substreams of each partition a job is asked for, if one is looked for.
@@ -141,8 +139,8 @@ def _next_due(plan: Plan, complete_us: int, sources: tuple[InputFacts | OutputFa
     start_us = complete_us if complete_us > NEVER else min(known, default=now_us)
     if start_us == INFINITY:
         return INFINITY
-    if isinstance(plan.root, WindowedAggregate) and isinstance(plan.root.window, Window):
+    if (window := window_of(plan)) is not None:
         import numpy as np
 
-        return int(plan.root.window.first_end(np.array([start_us], dtype=np.int64))[0])
+        return int(window.first_end(np.array([start_us], dtype=np.int64))[0])
     return start_us

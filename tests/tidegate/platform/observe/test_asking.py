@@ -9,11 +9,10 @@ import sys
 
 import pytest
 
-from ingest.commands.topics import ask
 from ordering.errors import SettingError
-from tidegate.platform.observe.console import Format
+from tidegate.platform.observe.console import Format, confirm_deletion
 
-PROGRAM = "from ingest.commands.topics import ask, Format; print('wanted' if ask('tidegate reset rides', Format.TEXT) else 'kept')"
+PROGRAM = "from tidegate.platform.observe.console import Format, confirm_deletion; print('wanted' if confirm_deletion('tidegate reset rides', Format.TEXT) else 'kept')"
 
 
 @pytest.mark.parametrize(("answer", "printed"), [(b"y\n", "wanted"), (b"n\n", "kept"), (b"\n", "kept")])
@@ -36,5 +35,5 @@ def test_nobody_can_be_asked_without_a_terminal(format: Format, monkeypatch: pyt
     """Nor if a program reads the answer; the flag that says yes is shown."""
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123 - closed with the test's process
     with pytest.raises(SettingError) as refused:
-        ask("tidegate reset rides", format)
+        confirm_deletion("tidegate reset rides", format)
     assert refused.value.example == "tidegate reset rides --yes"

@@ -9,8 +9,9 @@ turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
 from tidegate.ordered_topic.compare.sides import make_side
+from query.config import Partition
 from query.output_plan import find_plan
 from query.verify.because import Condition, conditions_of, payload_of
 from query.verify.rows import Row
@@ -95,12 +97,18 @@ class ResultTrace:
 
 
 class Tracer:
-    """Traces results; *folder* is where the paths of the configuration begin."""
+    """
+    Traces results.
 
-    def __init__(self, settings: Settings, admin: Admin, folder: Path) -> None:
+    Args:
+        folder: Where the paths of the configuration begin.
+        read_roster: Returns the raw partitions of an input by their roster numbers.
+    """
+
+    def __init__(self, settings: Settings, admin: Admin, folder: Path, read_roster: Callable[[str], Sequence[Partition]]) -> None:
         self._settings, self._admin, self._folder = settings, admin, folder
         self._kafka = settings.kafka.client_properties()
-        self._rosters: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._roster_of = cache(read_roster)
 
     def at_place(self, output: str, partition: int, offset: int) -> ResultTrace:
         """Return the trace of the result at an offset. RefusedError: there is none."""
@@ -171,11 +179,7 @@ class Tracer:
 
     def _origin(self, name: str, number: int, offset: int) -> str:
         """Return the place of an event's raw record, by the roster of its input."""
-        if name not in self._rosters:
-            from ingest.commands.journal import plan_for_journal
-
-            self._rosters[name] = plan_for_journal(self._settings, name, self._admin).partitions
-        partitions = self._rosters[name]
+        partitions = self._roster_of(name)
         if number >= len(partitions):
             return f"input partition {number}@{offset}"
         topic, partition = partitions[number]

@@ -17,13 +17,11 @@ import numpy as np
 
 from ingest.commands.journal import plan_for_journal
 from ordering.ticks import MILLISECOND_US, format_tick
-from query.plan.nodes import WindowedAggregate
-from query.plan.windows import Window
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
-from query.output_plan import find_plan
+from query.output_plan import find_plan, window_of
 
 # Of more windows the first and the last are named.
 _WINDOWS_MAX = 6
@@ -109,8 +107,8 @@ def _windows_of(settings: Settings, admin: Admin, folder: Path, name: str, syste
         if plan is None or name not in plan.inputs:
             continue
         ends: tuple[int, ...] = ()
-        if isinstance(plan.root, WindowedAggregate) and isinstance(plan.root.window, Window):
-            window, at = plan.root.window, np.array([system_us], dtype=np.int64)
+        if (window := window_of(plan)) is not None:
+            at = np.array([system_us], dtype=np.int64)
             first, last = int(window.first_end(at)[0]), int(window.last_end(at)[0])
             ends = tuple(range(first, last + 1, window.hop_us))
         yield Windows(output, ends)

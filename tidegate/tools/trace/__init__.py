@@ -1,1 +1,0 @@
-"""From a result back to the events that it was made of, through all queries between; and from an event forward to its results."""
