@@ -31,7 +31,7 @@ def find_plan(settings: Settings, output: OutputSettings, folder: Path, find_top
 
 
 def read_plan(settings: Settings, output: OutputSettings, folder: Path) -> Plan | None:
-    """Return the plan of an output's query by its settings; None: they name none. *folder* is where the paths of its configuration begin."""
+    """Return the plan of an output's query by its settings; None: they name none. *folder* is where the configuration's paths begin."""
     script = output.query or _listed_script(settings, output.name)
     if script is None:
         return None

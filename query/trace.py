@@ -18,18 +18,18 @@ from typing import Any
 from ordering.errors import RefusedError, SettingError
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER, TICK_MIN, format_tick
+from query.config import Partition
+from query.output_plan import find_plan
 from query.plan.nodes import UNBOUNDED, Plan
+from query.verify.because import Condition, conditions_of, payload_of
+from query.verify.rows import Row
+from tidegate.ordered_topic.compare.sides import make_side
 from tidegate.ordered_topic.decode import decode
 from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
-from tidegate.ordered_topic.compare.sides import make_side
-from query.config import Partition
-from query.output_plan import find_plan
-from query.verify.because import Condition, conditions_of, payload_of
-from query.verify.rows import Row
 
 # How many of the events of one input a trace holds, and how many results are traced in turn at each step.
 EVENTS_MAX, TRACED_MAX = 100, 3

@@ -107,9 +107,9 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import read_planned_offset, with_roster
-    from tidegate.platform.settings.input_topics import match_topics, own_topics
     from ingest.start.decide import find_max_ahead
     from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
 
     input_settings = settings.input(name)
     folder = checkpoint_folder(settings, f"ingest-{input_settings.ordered_topic}")

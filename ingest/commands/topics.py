@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ordering.errors import RefusedError, SettingError
+from ordering.errors import RefusedError
 from tidegate.platform.observe.console import Format, confirm_deletion, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
@@ -138,8 +138,8 @@ def _refuse_own(settings: Settings, name: str) -> None:
 
 
 def _refuse_readers(settings: Settings, admin: Admin, name: str) -> None:
-    from tidegate.platform.settings.input_topics import match_topics, own_topics
     from tidegate.platform.observe.progress_store import ProgressStore
+    from tidegate.platform.settings.input_topics import match_topics, own_topics
 
     now_ms, counts, own = time.time_ns() // 1_000_000, admin.partition_counts(), own_topics(settings)
     with ProgressStore(settings.redis) as store:

@@ -14,7 +14,6 @@ from ingest.config import IngestPlan
 from ingest.journal.topic_fingerprint import MAY_GROW, WAYS_OUT
 from ingest.offsets import PlannedPosition, Positions
 from ingest.planner.joining_partitions import with_roster
-from tidegate.platform.settings.input_topics import own_topics
 from ingest.skips import Skip
 from ingest.start.read_positions import gap_error
 from ingest.start.resume import Resumption
@@ -28,6 +27,7 @@ from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start, refuse_other_start
 from tidegate.platform.kafka.admin import Topic, check_readable
 from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.platform.settings.input_topics import own_topics
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
 

@@ -14,7 +14,6 @@ from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import IngestOffset
-from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ingest.planner.stage_progress import judged_positions
 from ingest.skips import Skip
 from ingest.start.resume import Resumption
@@ -24,6 +23,7 @@ from tidegate.ordered_topic.promises import has_ended
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.platform.checkpoint.damage import check_whole, read_json
 from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.spark.offset_log import checkpoint_state, last_batches, read_offset

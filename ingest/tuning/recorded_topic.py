@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ingest.stage.exploding import explode
 from ingest.tuning.contents import ContentNumbers, RecordedContents
 from ordering.arrays import Ints, Mask
@@ -24,6 +23,7 @@ from ordering.tuning.recording import Recording
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader
 from tidegate.platform.kafka.records import Records
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.records.fields import FieldReader

@@ -2,8 +2,8 @@
 Verifies an ordered topic: orders the raw topic again, and compares every channel with the topic.
 
 Law (docs/operate/verify.md): the events of every channel follow byte for byte from raw topic, settings and journal. Both sides are walked
-once, and only digests stay in memory (:mod:`tidegate.ordered_topic.compare.digest`); a block that differs is walked again. An event is due if a CTI
-says that it is written, and must then stand in the topic. Any other event may still come.
+once, and only digests stay in memory (:mod:`tidegate.ordered_topic.compare.digest`); a block that differs is walked again. An event is due
+if a CTI says that it is written, and must then stand in the topic. Any other event may still come.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ingest.replay.plan import Replay
 from ingest.replay.walk import ReplayingWalk
 from ordering.model.events import Released
 from ordering.ticks import NEVER
-from tidegate.ordered_topic.events import OrderedEvents
-from tidegate.ordered_topic.released import event_columns
-from tidegate.platform.kafka.records import Records
 from tidegate.ordered_topic.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.ordered_topic.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.ordered_topic.compare.promises import BrokenPromise
 from tidegate.ordered_topic.compare.sides import Side
 from tidegate.ordered_topic.compare.topics import Channel, PartitionDigester, PartitionSummary, reread_block
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.released import event_columns
+from tidegate.platform.kafka.records import Records
 
 # Called with the number of records just read.
 OnRecords = Callable[[int], None]

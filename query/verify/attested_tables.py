@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ordering.errors import RefusedError
+from query.verify.table_rows import StoreCheck, make_store_check, refused_positions
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
@@ -18,7 +19,6 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.records.result_columns import Column
-from query.verify.table_rows import StoreCheck, make_store_check, refused_positions
 
 
 def find_table_changes(

@@ -18,20 +18,18 @@ from ordering.ticks import NEVER, TICK_MIN, format_tick
 from query.config import Feed, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.plan.origins import origins
+from query.verify.rows import Row, RowDifference
+from query.verify.stage import QueryStage, row_differences
 from tidegate.language.expressions.tree import Cast, Expr, Field, Slot
+from tidegate.ordered_topic.compare.sides import make_side
 from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
-from tidegate.ordered_topic.compare.sides import make_side
-from query.verify.rows import Row, RowDifference
-from query.verify.stage import QueryStage, row_differences
 
 _SHOWN_DIFFERENCES = 3
 _SHOWN_EVENTS = 6
 # Returns the place of a raw record by the roster number of its partition and its offset.
 RawPlace = Callable[[int, int], str]
-
-
 
 
 @dataclass(frozen=True, slots=True)

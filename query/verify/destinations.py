@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from query.plan.nodes import Plan
+from query.verify.plain_rows import PlainTopicCheck, make_plain_check
+from query.verify.table_rows import TableCheck, make_store_check, refused_positions
 from sinks.stores.base import StoreContext, Stream
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.records.result_columns import are_known
-from query.verify.plain_rows import PlainTopicCheck, make_plain_check
-from query.verify.table_rows import TableCheck, make_store_check, refused_positions
 
 
 @dataclass

@@ -20,11 +20,11 @@ import pyarrow.parquet
 
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.result_channel import Sheet
+from query.verify.rows import ROWS_FROM_DIFFERENCE, Row, RowDifference, kind_of_difference
 from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.records.result_columns import Column
-from query.verify.rows import ROWS_FROM_DIFFERENCE, Row, RowDifference, kind_of_difference
 
 
 @dataclass(slots=True)

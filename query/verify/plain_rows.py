@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from ordering.errors import UnreachableError
 from ordering.ticks import MILLISECOND_US
-from sinks.plain_topic import PlainTopicSink
-from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.ranges import RangeReader
 from query.verify.recompute import Computed
 from query.verify.table_rows import TableCheck
 from query.verify.unordered import UnorderedRows
+from sinks.plain_topic import PlainTopicSink
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.ranges import RangeReader
 
 # How often the ends of the topic are read until no transaction is committed meanwhile.
 _TRIES = 50

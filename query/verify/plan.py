@@ -59,7 +59,7 @@ class ResultsPlanner:
     start: Start | None
     plan_input: Callable[[Feed, Part], int | None]
 
-    def plan(self, name: str, plans: Sequence[Plan], part: Part, *, has_tables: bool) -> QueryStage:
+    def plan(self, name: str, plans: tuple[Plan, ...], part: Part, *, has_tables: bool) -> QueryStage:
         """Plan the verification of a part of a script's outputs; *has_tables*: that of its tables and plain topics too."""
         # Files are listed before the ends of topics are read, so every result in them is made from records before these ends.
         folders = [self.settings.output(plan.output).files for plan in plans]
@@ -68,9 +68,7 @@ class ResultsPlanner:
         destinations = Destinations.read(self.settings, self.admin, plans) if has_tables and part == Part(None, None) else Destinations()
         runs = plan_runs(self.settings, self.admin, plans, self.start, since_us, until_us)
         parts, since_us = runs.parts, runs.since_us
-        vouched = [
-            self.plan_input(feed, _needed_part(each.recount, each.until_us)) for each in parts for feed in each.recount.plan.feeds
-        ]
+        vouched = [self.plan_input(feed, _needed_part(each.recount, each.until_us)) for each in parts for feed in each.recount.plan.feeds]
         outputs = [_with_absolute_place(self.settings.output(plan.output)) for plan in plans]
         files = {
             number: FilesCheck(output, plan.columns, listed[number], _latest(since_us, runs.changed_places.get(number)), until_us)

@@ -26,15 +26,15 @@ from query.start.binding import query_text
 from query.start.recount import KnownRun, Recount, plan_recount
 from query.start.run_history import first_us, is_readable, output_key, own_from_us, promises_of, written_places
 from query.start.survey import survey_topics
+from query.verify.recompute import Computed
 from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.ordered_topic.compare.sides import complete_from_us
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import QueryRun, known_runs
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.records.result_columns import Column
-from tidegate.ordered_topic.compare.sides import complete_from_us
-from query.verify.recompute import Computed
 
 # The last step, doubled from a second on, by which a later instant is tried if results cannot be computed from an instant on.
 _STEP_MAX_US = 40 * DAY_US

@@ -12,16 +12,16 @@ from typing import Any
 
 from ordering.errors import RefusedError
 from ordering.ticks import parse_tick
-from sinks.file_places import open_place
-from tidegate.ordered_topic.walk import PartitionWalk
-from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.settings.load import Settings
-from tidegate.records.result_columns import Column
-from tidegate.ordered_topic.compare.sides import make_side
 from query.verify.attested_tables import find_table_changes
 from query.verify.file_rows import FileDigest, files_of_partition
 from query.verify.rows import RowDigest
 from query.verify.topic_rows import rows_between
+from sinks.file_places import open_place
+from tidegate.ordered_topic.compare.sides import make_side
+from tidegate.ordered_topic.walk import PartitionWalk
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.load import Settings
+from tidegate.records.result_columns import Column
 
 
 def find_changes(statement: Mapping[str, Any], admin: Admin, settings: Settings, columns: Callable[[], Sequence[Column]]) -> Iterator[str]:

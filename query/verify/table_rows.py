@@ -17,19 +17,19 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ordering.arrays import Ints
 from ordering.errors import UnreachableError
+from query.verify.recompute import Computed
+from query.verify.rows import RowDifference
+from query.verify.unordered import UnorderedRows
 from sinks.stores.base import Rows, RowsRefused, Store, StoreContext
 from sinks.stores.reading import ReadableStore, StoreReader
 from sinks.stores.registry import make_store
 from tidegate.basics.dead_letter_reasons import StoreReason
 from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.released import event_columns
 from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.tables.stores.base import StoreSettings
-from tidegate.ordered_topic.released import event_columns
-from query.verify.recompute import Computed
-from query.verify.rows import RowDifference
-from query.verify.unordered import UnorderedRows
 
 # The numbers of results, rising, by partition. A store calls the number of a result its position.
 Positions = Mapping[int, Ints]

@@ -16,13 +16,13 @@ import numpy as np
 
 from ordering.model.step import Released
 from ordering.ticks import INFINITY, NEVER
-from tidegate.ordered_topic.events import OrderedEvents
-from tidegate.ordered_topic.walk import PartitionWalk
+from query.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
 from tidegate.ordered_topic.compare.copies import Copies
 from tidegate.ordered_topic.compare.sides import Side
 from tidegate.ordered_topic.compare.topics import PartitionSummary, add_piece, summarize_skipped
+from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.released import event_columns
-from query.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
+from tidegate.ordered_topic.walk import PartitionWalk
 
 
 @dataclass

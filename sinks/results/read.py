@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY
 from sinks.files import RAW_SCHEMA
+from sinks.results.columns import ResultColumns, find_columns, make_result_table
+from sinks.results.file_rows import check_spans, iterate_files, list_files, raw_rows, read_parquet, read_values
 from sinks.stores.base import Rows
 from tidegate.platform.checkpoint.output_start import parse_time_flag
 from tidegate.platform.settings.load import Settings, load
 from tidegate.platform.settings.tables.outputs import OutputSettings
-from sinks.results.columns import ResultColumns, find_columns, make_result_table
-from sinks.results.file_rows import check_spans, iterate_files, list_files, raw_rows, read_parquet, read_values
 
 if TYPE_CHECKING:
     import pandas

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from ordering.ticks import INFINITY, NEVER
 from sinks.stores.base import Rows
+from tidegate.ordered_topic.compare.sides import complete_from_us, make_side
 from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.ordered_topic.compare.sides import complete_from_us, make_side
 
 _PIECE_ROWS = 50_000
 _POLL_S = 0.5

@@ -17,11 +17,11 @@ import numpy as np
 
 from ingest.commands.journal import plan_for_journal
 from ordering.ticks import MILLISECOND_US, format_tick
+from query.output_plan import find_plan, window_of
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
-from query.output_plan import find_plan, window_of
 
 # Of more windows the first and the last are named.
 _WINDOWS_MAX = 6

@@ -12,10 +12,10 @@ from support.journals import MemoryJournal
 from ingest.config import IngestPlan, Partition
 from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition
 from ingest.planner.joining_partitions import read_joins, read_planned_offset, with_roster
-from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
 from ordering.ticks import NEVER, SECOND_US
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))

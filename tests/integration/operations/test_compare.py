@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers, encode_cti
 from ordering.ticks import format_tick
+from tidegate.ordered_topic.compare.sides import make_side
+from tidegate.ordered_topic.compare.topics import PartitionDigester, PartitionSummary, walk_partition
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.observe.console import report_errors
 from tidegate.tools.commands.compare import compare
-from tidegate.ordered_topic.compare.sides import make_side
-from tidegate.ordered_topic.compare.topics import PartitionDigester, PartitionSummary, walk_partition
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

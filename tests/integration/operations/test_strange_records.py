@@ -18,9 +18,9 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME, PARTITION_SHIFT, decode_event_headers, encode_cti
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Stream
+from tidegate.ordered_topic.compare.sides import make_side
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
-from tidegate.ordered_topic.compare.sides import make_side
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

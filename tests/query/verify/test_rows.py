@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ordering.protocol.wire import encode_event_header_column
-from tidegate.ordered_topic.events import OrderedEvents
 from query.verify.rows import Row, RowDigest, first_difference, kind_of_difference, row_at
+from tidegate.ordered_topic.events import OrderedEvents
 
 
 def columns(rows: list[tuple[int, bytes | None, bytes | None]]) -> OrderedEvents:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import SettingError
-from tidegate.platform.settings.load import Settings, load
 from query.verify.scripts import add_configured_scripts, read_scripts
+from tidegate.platform.settings.load import Settings, load
 
 TABLES = """
 [inputs.taxis]

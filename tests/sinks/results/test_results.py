@@ -18,10 +18,10 @@ from ordering.errors import SettingError, TidegateError
 from ordering.ticks import MINUTE_US, parse_tick
 from sinks.file_places import open_place
 from sinks.files import FileSink
-from tidegate.ordered_topic.events import OrderedEvents
 from sinks.results.columns import infer_table
 from sinks.results.file_rows import list_files
 from sinks.results.topic_rows import Waiting
+from tidegate.ordered_topic.events import OrderedEvents
 
 NOON = parse_tick("2026-01-05T12:00:00Z")
 ROWS = [(NOON + number * 15_000_000, b"ab"[number % 2 :][:1], b'{"n":%d,"at":"x"}' % number) for number in range(12)]

@@ -18,14 +18,14 @@ from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import INFINITY
-from tidegate.ordered_topic.decode import OrderedPiece
-from tidegate.ordered_topic.events import OrderedEvents
-from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.ordered_topic.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.ordered_topic.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.ordered_topic.compare.promises import RECENT_EVENTS, PromiseCheck
 from tidegate.ordered_topic.compare.sides import Side
 from tidegate.ordered_topic.compare.topics import PartitionSummary, add_piece
+from tidegate.ordered_topic.decode import OrderedPiece
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
 
 ROSTER = Roster(1, 1, Spread.ONE, False)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.protocol.wire import encode_event_header_column
-from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.compare.copies import ContradictingCopy, Copies
+from tidegate.ordered_topic.events import OrderedEvents
 
 EVENTS, BLOCK = 60, 4
 

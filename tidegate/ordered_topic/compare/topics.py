@@ -16,17 +16,17 @@ import numpy as np
 from ordering.errors import ProtocolError, RefusedError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import INFINITY, format_tick
+from tidegate.ordered_topic.compare.copies import SHOWN_COPIES, ContradictingCopy, Copies
+from tidegate.ordered_topic.compare.difference import ChannelExcerpt, Difference, differing_fields, events_of
+from tidegate.ordered_topic.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
+from tidegate.ordered_topic.compare.promises import BrokenPromise, PromiseCheck
+from tidegate.ordered_topic.compare.sides import Side
 from tidegate.ordered_topic.decode import decode
 from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.ordered_topic.foreign_records import ForeignRecords
 from tidegate.ordered_topic.walk import ChannelPosition, PartitionWalk, WalkedPiece
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.kafka.records import Records
-from tidegate.ordered_topic.compare.copies import SHOWN_COPIES, ContradictingCopy, Copies
-from tidegate.ordered_topic.compare.difference import ChannelExcerpt, Difference, differing_fields, events_of
-from tidegate.ordered_topic.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
-from tidegate.ordered_topic.compare.promises import BrokenPromise, PromiseCheck
-from tidegate.ordered_topic.compare.sides import Side
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from ordering.errors import TidegateError
+from ordering.errors import SettingError, TidegateError
 from tidegate.basics.early_stop import STOPPED
 from tidegate.basics.own_packages import find_intruder
 from tidegate.basics.safe_path import protect_processes
@@ -210,9 +210,7 @@ def check_provenance() -> None:
 
 
 def confirm_deletion(command: str, format: Format) -> bool:
-    """Ask whether all that was listed shall go. Raises SettingError: nobody can be asked."""
-    import sys
-
+    """Ask whether all that was listed shall go; *command* is what would delete it. Raises SettingError: nobody can be asked."""
     if format is Format.JSON or not sys.stdin.isatty():
         what, fix = "nobody can be asked whether all of this shall go", "say --yes to delete it"
         raise SettingError(what, code="TG-SETTING-FLAG", where="--yes", fix=fix, example=f"{command} --yes")

@@ -18,16 +18,16 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
+from tidegate.ordered_topic.compare.strange_records import strange_dict, strange_lines
 from tidegate.platform.observe.console import Format, print_json, show_reading
 from tidegate.platform.observe.terminal import print_lines
-from tidegate.ordered_topic.compare.strange_records import strange_dict, strange_lines
 
 if TYPE_CHECKING:
+    from tidegate.ordered_topic.compare.sides import Side
+    from tidegate.ordered_topic.compare.topics import Comparison, PartitionSummary
     from tidegate.platform.kafka.admin import Admin, Topic
     from tidegate.platform.settings.load import Settings
     from tidegate.platform.settings.tables.redis import RedisSettings
-    from tidegate.ordered_topic.compare.sides import Side
-    from tidegate.ordered_topic.compare.topics import Comparison, PartitionSummary
 
 SHOWN_DIFFERENCES = 5
 _JOURNAL_WAIT_US = 2 * SECOND_US  # most time to wait for the journal, which adds only an explanation to the result
@@ -49,11 +49,11 @@ def compare(
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Compare two ordered topics event by event, and check each one's promises against its own events."""
+    from tidegate.ordered_topic.compare.sides import make_side
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.kafka.records import ALL_HEADERS
     from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
-    from tidegate.ordered_topic.compare.sides import make_side
 
     settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)

@@ -19,8 +19,8 @@ from tidegate.platform.observe.terminal import print_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidegate.platform.settings.load import Settings
     from query.trace import InputTrace, ResultTrace
+    from tidegate.platform.settings.load import Settings
 
 _LIMIT_MAX = 10_000
 _EVENTS_SHOWN = 10
@@ -47,8 +47,8 @@ def explain(
 ) -> None:
     """Show what policies did with records and why, where events went, and which events a result was made of."""
     from ingest.commands.explain import explain as explain_records
-    from tidegate.platform.settings.load import load_assigned
     from query.trace import find_output
+    from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
     match = _PLACE.fullmatch(name)

@@ -67,9 +67,9 @@ def find_pipeline(settings: Settings, folder: Path) -> dict[str, Any]:
 
 
 def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    from query.output_plan import find_plan
     from tidegate.platform.kafka.admin import Admin
     from tidegate.tools.page.graph import make_graph
-    from query.output_plan import find_plan
 
     admin = Admin.connect(settings.kafka)
     inputs = {name: _input_places(settings, name, admin) for name in settings.inputs}

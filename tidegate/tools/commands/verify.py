@@ -7,7 +7,7 @@ Exit code 0: equal. 1: it differs. Others: errors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +21,6 @@ from tidegate.platform.observe.terminal import print_lines
 from tidegate.tools.commands.compare import parse_time_span
 
 if TYPE_CHECKING:
-    from query.plan.nodes import Plan
-    from tidegate.platform.settings.load import Settings
-    from tidegate.records.result_columns import Column
     from tidegate.tools.verify.stages import Request, Stage
 
 
@@ -60,10 +57,10 @@ def verify(
 ) -> None:
     """Compute a published result again from raw topics, journal, settings and query, and compare every byte."""
     from ingest.commands.journal import open_services
+    from query.verify.scripts import add_configured_scripts, read_scripts
     from tidegate.platform.checkpoint.output_start import parse_start
     from tidegate.platform.settings.load import load_assigned
     from tidegate.tools.verify.attestation import read_private_key
-    from query.verify.scripts import add_configured_scripts, read_scripts
     from tidegate.tools.verify.stages import Request, find_target
 
     if check is not None:
@@ -91,8 +88,8 @@ def verify(
 def _verify_whole(request: Request, name: str, sign_with: Path | None, attestation: Path, format: Format, *, is_input: bool) -> None:
     """Verify all requested results; exit with 1 if they differ, else write the attestation if a key is given to sign it with."""
     from tidegate.tools.verify.attestation import sign
-    from tidegate.tools.verify.stages import explain_stages
     from tidegate.tools.verify.report import as_dict, as_lines, make_statement
+    from tidegate.tools.verify.stages import explain_stages
 
     stages = _verify_with_progress(request, name, is_input=is_input)
     explanations = explain_stages(stages, request.admin)
@@ -112,9 +109,9 @@ def _verify_whole(request: Request, name: str, sign_with: Path | None, attestati
 
 def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:
     """Verify *count* randomly drawn spans; print the result of each, and exit with 1 if one differs."""
-    from tidegate.tools.verify.stages import explain_stages
     from tidegate.tools.verify.report import as_dict, as_lines
     from tidegate.tools.verify.sampling import draw_spans, find_extent
+    from tidegate.tools.verify.stages import explain_stages
 
     settings, kafka = request.settings, request.settings.kafka.client_properties()
     plans = request.scripts.get(name, ())
@@ -144,12 +141,12 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
 
 def _check(file: Path, public_key: Path | None, queries: list[str], config: Path | None, assign: list[str] | None, format: Format) -> None:
     """Check an attestation's signature, and that the published results still have its digests; exit with 1 if not."""
+    from query.verify.scripts import find_columns
+    from query.verify.standing import find_changes
     from tidegate.basics.bounded_files import RESULTS_BYTES_MAX, read_file_text
     from tidegate.platform.kafka.admin import Admin
-    from query.verify.scripts import find_columns
     from tidegate.platform.settings.load import load_assigned
     from tidegate.tools.verify.attestation import check_signature
-    from query.verify.standing import find_changes
 
     try:
         text = read_file_text(file, RESULTS_BYTES_MAX)
@@ -169,8 +166,6 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
         print_lines([*changes, signed])
     if changes:
         raise typer.Exit(1)
-
-
 
 
 def _verify_with_progress(request: Request, name: str, *, is_input: bool) -> list[Stage]:

@@ -17,9 +17,7 @@ def as_dict(target: str, stages: Sequence[Stage], explanations: Mapping[int, lis
     return {
         "equal": all(stage.is_equal for stage in stages),
         "target": target,
-        "stages": [
-            {**stage.as_dict(), "because": explanations.get(index, [])} for index, stage in enumerate(stages)
-        ],
+        "stages": [{**stage.as_dict(), "because": explanations.get(index, [])} for index, stage in enumerate(stages)],
         "versions": versions(),
     }
 

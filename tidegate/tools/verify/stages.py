@@ -92,7 +92,7 @@ def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
     return stages
 
 
-def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
+def _run(stages: Sequence[Stage], on_records: Callable[[int], None]) -> None:
     """
     Compare all stages. Another thread orders the raw topics meanwhile; that is faster, because most of the work is done outside of Python's
     global lock.

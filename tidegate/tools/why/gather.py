@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.platform.settings.input_topics import match_topics, own_topics
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
+from query.output_plan import find_plan, window_of
+from query.plan.nodes import Plan
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
+from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
-from query.output_plan import find_plan, window_of
 from tidegate.tools.why.facts import WORKING, InputFacts, OutputFacts, PartitionFacts, StageFacts
 
 # How many substreams of each partition a job is asked for, if one is looked for.

@@ -12,7 +12,10 @@ import pytest
 from ordering.errors import SettingError
 from tidegate.platform.observe.console import Format, confirm_deletion
 
-PROGRAM = "from tidegate.platform.observe.console import Format, confirm_deletion; print('wanted' if confirm_deletion('tidegate reset rides', Format.TEXT) else 'kept')"
+PROGRAM = """\
+from tidegate.platform.observe.console import Format, confirm_deletion
+print("wanted" if confirm_deletion("tidegate reset rides", Format.TEXT) else "kept")
+"""
 
 
 @pytest.mark.parametrize(("answer", "printed"), [(b"y\n", "wanted"), (b"n\n", "kept"), (b"\n", "kept")])
