@@ -33,7 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -80,6 +80,9 @@ from tidegate.language.expressions.tree import (
     WindowEnd,
 )
 
+if TYPE_CHECKING:  # settings import pydantic, which is slow to load
+    from tidegate.platform.settings.load import Settings
+
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Findings of a script that selects no rows, or other rows than meant: reported whenever a script runs.
@@ -121,6 +124,17 @@ class LintContext:
     topics: frozenset[str] = frozenset()
     # Further arguments of :func:`query.sql.bind.bind_outputs`.
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def context_of(settings: Settings, into: str | None) -> LintContext:
+    """Return what a configuration tells the linter; *into* is the output of a script without INTO."""
+    schemas = [table.schema_of_events(name) for name, table in settings.inputs.items()]
+    topics = {name: table for name, table in settings.outputs.items() if table.topic}
+    schemas += [InputSchema(name, is_result=True) for name in topics]
+    schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
+    limits = {"into": into, "window_us_max": settings.query.window_max_us}
+    early_off = frozenset(name for name, table in settings.inputs.items() if table.timestamp_by is not None and table.early_us is None)
+    return LintContext(schemas, retentions_us=settings.retentions_us(), early_off=early_off, topics=frozenset(topics), settings=limits)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ query.start
 query.job
 query.running_query  query.output_plan
 query.run  query.verify
-query.local  query.preview  query.trace
+query.local  query.preview  query.trace  query.editor
 query.commands  query.__main__
 
 sinks.commands  sinks.results

@@ -146,21 +146,13 @@ def _store_findings(script: Path, config: Path, into: str | None) -> tuple[list[
 
 
 def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:
-    from query.lint import LintContext
-    from tidegate.language.expressions.binding.input_schema import InputSchema
+    from query.lint import LintContext, context_of
 
     if config is None:
         return LintContext(references=references, settings={"into": into})
     from tidegate.platform.settings.load import load
 
-    settings = load(config)
-    schemas = [table.schema_of_events(name) for name, table in settings.inputs.items()]
-    topics = {name: table for name, table in settings.outputs.items() if table.topic}
-    schemas += [InputSchema(name, is_result=True) for name in topics]
-    schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
-    limits = {"into": into, "window_us_max": settings.query.window_max_us}
-    early_off = frozenset(name for name, table in settings.inputs.items() if table.timestamp_by is not None and table.early_us is None)
-    return LintContext(schemas, retentions_us=settings.retentions_us(), early_off=early_off, topics=frozenset(topics), settings=limits)
+    return context_of(load(config), into)
 
 
 def _print_findings(findings: list[Finding], title: str = "") -> None:

@@ -1,9 +1,10 @@
 """
 The pages of the reference of Stream Analytics' language, and what becomes of each here: docs/queries/stream-analytics-pages.md.
 
-``python tests/support/reference_pages.py`` writes the page. Functions are looked up in the catalogue of the language, cases in tests/cases,
-so the page names nothing that is not there. ``tests/docs/test_stream_analytics_pages.py`` fails if a function of the language is on no page
-and in no list, if a page has no case, or if the page is not the one that is written here.
+``python tests/support/reference_pages.py`` writes the page, and docs/queries/functions.md, which is the manual of functions. Functions are
+looked up in that manual, cases in tests/cases, so the page names nothing that is not there.
+``tests/docs/test_stream_analytics_pages.py`` fails if a function of the language is on no page and in no list, if a page has no case, or if
+a page is not the one that is written here.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tidegate.language.expressions.functions.manual import FORMS, Verdict, find_function, function_entries, functions_page
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "queries" / "stream-analytics-pages.md"
+FUNCTIONS = ROOT / "docs" / "queries" / "functions.md"
 CASES = ROOT / "tests" / "cases"
-SAME, BETTER, DIFFERENT = "same", "better", "different"
+SAME, BETTER, DIFFERENT = Verdict.SAME, Verdict.BETTER, Verdict.DIFFERENT
 _SHOWN_MAX = 2
 
 
@@ -50,36 +54,34 @@ class Reference:
         return [name for name, script in scripts().items() if pattern.search(script)]
 
 
-def _function(title: str, note: str = "", verdict: str = SAME, *more: str) -> Reference:
-    return Reference(title, verdict, note, (title.lower(), *more))
+def _function(title: str) -> Reference:
+    entry = find_function(title)
+    assert entry is not None, f"{title} is not in the manual of functions"
+    # The cases of what has a grammar of its own are told by its name and a bracket as well.
+    shown_by = rf"{re.escape(entry.name)}\s*\(" if entry.names[0] in FORMS else ""
+    return Reference(entry.name, entry.verdict, entry.note, () if shown_by else entry.names, shown_by)
 
-
-_EXACT = "the exact result, rounded once: the order of rows cannot show"
-_SCORES = "the published algorithm, repeatable to the byte; Azure does not publish its own to the digit, so scores differ"
-_PLANE = "in the plane of longitude and latitude, as from compatibility level 1.2 on"
-_WINDOW = "also by the clock of a place: TimeZone"
-_CHARACTERS = "positions count code points"
 
 PAGES: dict[str, tuple[Reference, ...]] = {
     "Aggregates": (
-        _function("AVG", _EXACT, BETTER),
-        _function("COUNT", "COUNT(DISTINCT x) with OVER too", BETTER),
+        _function("AVG"),
+        _function("COUNT"),
         _function("Collect"),
         _function("CollectTop"),
         _function("MAX"),
         _function("MIN"),
         _function("Percentile_Cont"),
         _function("Percentile_Disc"),
-        _function("STDEV", _EXACT, BETTER),
-        _function("STDEVP", _EXACT, BETTER),
-        _function("SUM", f"{_EXACT}; beyond 64 bits NULL", BETTER),
+        _function("STDEV"),
+        _function("STDEVP"),
+        _function("SUM"),
         _function("TopOne"),
-        _function("VAR", _EXACT, BETTER),
-        _function("VARP", _EXACT, BETTER),
+        _function("VAR"),
+        _function("VARP"),
     ),
     "Analytic functions": (
-        _function("AnomalyDetection_SpikeAndDip", _SCORES, DIFFERENT),
-        _function("AnomalyDetection_ChangePoint", _SCORES, DIFFERENT),
+        _function("AnomalyDetection_SpikeAndDip"),
+        _function("AnomalyDetection_ChangePoint"),
         _function("ISFIRST"),
         _function("LAG"),
         _function("LAST"),
@@ -87,23 +89,23 @@ PAGES: dict[str, tuple[Reference, ...]] = {
     "Arrays and records": (
         _function("GetArrayLength"),
         _function("GetArrayElement"),
-        Reference("GetArrayElements", BETTER, "with OUTER APPLY too", shown_by=r"getarrayelements\s*\("),
-        _function("GetRecordProperties", "with OUTER APPLY too", BETTER),
+        _function("GetArrayElements"),
+        _function("GetRecordProperties"),
         _function("GetRecordPropertyValue"),
         _function("JSON_PARSE"),
     ),
     "Bitwise operators": tuple(Reference(f"`{sign}`", note="of bigints", cases=("scalars/bitwise",)) for sign in ("&", "|", "^", "~")),
     "Conversions": (
-        Reference("CAST", BETTER, "a value that cannot be converted is a dead letter, and the job goes on", shown_by=r"\bcast\s*\("),
+        _function("CAST"),
         _function("GetType"),
-        Reference("TRY_CAST", shown_by=r"try_cast\s*\("),
+        _function("TRY_CAST"),
     ),
     "Dates and times": (
-        _function("DATEADD", "with AT TIME ZONE also in the calendar of a place", BETTER),
-        _function("DATEDIFF", "with AT TIME ZONE also in the calendar of a place", BETTER),
+        _function("DATEADD"),
+        _function("DATEDIFF"),
         _function("DATENAME"),
         _function("DATEPART"),
-        _function("DATETIMEFROMPARTS", "parts that are no date make the row a dead letter", BETTER),
+        _function("DATETIMEFROMPARTS"),
         _function("DAY"),
         _function("MONTH"),
         _function("YEAR"),
@@ -111,70 +113,55 @@ PAGES: dict[str, tuple[Reference, ...]] = {
     "Geography": (
         _function("CreateLineString"),
         _function("CreatePoint"),
-        _function(
-            "CreatePolygon",
-            "the order of points does not matter: the inside is what they enclose; there a clockwise ring means the rest of the globe",
-            DIFFERENT,
-        ),
-        _function("ST_DISTANCE", "a geodesic of WGS-84, rounded to the millimetre; Azure's differs by about as much", DIFFERENT),
-        _function("ST_OVERLAPS", _PLANE),
-        _function("ST_INTERSECTS", _PLANE),
-        _function("ST_WITHIN", _PLANE),
+        _function("CreatePolygon"),
+        _function("ST_DISTANCE"),
+        _function("ST_OVERLAPS"),
+        _function("ST_INTERSECTS"),
+        _function("ST_WITHIN"),
     ),
-    "Metadata": (
-        Reference(
-            "GetMetadataPropertyValue",
-            DIFFERENT,
-            "EventId, offset, partition, arrival, key; headers as `User`, IoTHub from the payload; those of blobs are refused",
-            shown_by=r"getmetadatapropertyvalue\s*\(",
-        ),
-    ),
+    "Metadata": (_function("GetMetadataPropertyValue"),),
     "Mathematics": (
         _function("ABS"),
         _function("CEILING"),
         _function("EXP"),
         _function("FLOOR"),
-        _function("POWER", "always a float; there the power of a bigint is a bigint", DIFFERENT),
+        _function("POWER"),
         _function("ROUND"),
         _function("SIGN"),
         _function("SQUARE"),
-        _function("SQRT", "of a negative number NULL"),
+        _function("SQRT"),
     ),
     "Texts": (
-        _function("CHARINDEX", _CHARACTERS),
+        _function("CHARINDEX"),
         _function("CONCAT"),
         _function("CONCAT_WS"),
-        _function("LEFT", "a negative length counts as 0, and does not end the job", BETTER),
+        _function("LEFT"),
         _function("LEN"),
         _function("LOWER"),
         _function("LTRIM"),
         _function("NCHAR"),
-        _function("PATINDEX", "the pattern may be a column", BETTER),
-        _function(
-            "REGEXMATCH",
-            "linear time: look-ahead and back references are refused, and so is a pattern that is none; there it gives 0",
-            DIFFERENT,
-        ),
+        _function("PATINDEX"),
+        _function("REGEXMATCH"),
         _function("REPLACE"),
-        _function("REPLICATE", "NULL beyond a million characters"),
+        _function("REPLICATE"),
         _function("REVERSE"),
-        _function("RIGHT", "a negative length counts as 0, and does not end the job", BETTER),
+        _function("RIGHT"),
         _function("RTRIM"),
-        _function("SPACE", "NULL beyond a million characters"),
-        _function("STUFF", _CHARACTERS),
-        _function("SUBSTRING", "a negative length counts as 0, and does not end the job", BETTER),
+        _function("SPACE"),
+        _function("STUFF"),
+        _function("SUBSTRING"),
         _function("TRANSLATE"),
         _function("TRIM"),
         _function("UNICODE"),
         _function("UPPER"),
     ),
     "Windows": (
-        _function("HoppingWindow", _WINDOW, BETTER, "hopping"),
-        _function("SessionWindow", "", SAME, "session"),
-        _function("SlidingWindow", "", SAME, "sliding"),
+        _function("HoppingWindow"),
+        _function("SessionWindow"),
+        _function("SlidingWindow"),
         _function("SnapshotWindow"),
-        _function("TumblingWindow", _WINDOW, BETTER, "tumbling"),
-        _function("Windows", "", SAME, "window"),
+        _function("TumblingWindow"),
+        _function("Windows"),
     ),
     "Language": (
         Reference(
@@ -211,9 +198,7 @@ PAGES: dict[str, tuple[Reference, ...]] = {
         Reference("WITH", BETTER, "steps in steps", shown_by=r"\bwith\b"),
     ),
     "Time": (
-        Reference(
-            "System.Timestamp()", note="a result has the earliest time at which it could be determined", shown_by=r"system\.timestamp"
-        ),
+        _function("System.Timestamp"),
         Reference(
             "TIMESTAMP BY",
             BETTER,
@@ -235,7 +220,7 @@ PAGES: dict[str, tuple[Reference, ...]] = {
 }
 """The pages by their chapters. Pages that only list others are left out."""
 
-ONLY_HERE = (*("acos", "asin", "atan", "atn2", "cos", "cot", "degrees", "iif", "isnull", "log", "log10", "pi", "radians", "sin", "tan"),)
+ONLY_HERE = tuple(entry.names[0] for entry in function_entries() if entry.verdict is Verdict.ONLY_HERE)
 """Functions of T-SQL that Stream Analytics lacks."""
 
 _HEAD = """\
@@ -290,3 +275,4 @@ def written_page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(written_page(), "utf-8")
+    FUNCTIONS.write_text(functions_page(), "utf-8")

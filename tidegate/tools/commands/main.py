@@ -167,7 +167,7 @@ def _program() -> None:
 
 
 _USUAL_ORDER = (
-    *("demo", "new", "convert", "run", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint", "fmt"),
+    *("demo", "new", "convert", "run", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint", "fmt", "lsp"),
     *("local", "test", "order", "peek", "compare", "watermarks", "explain"),
 )
 

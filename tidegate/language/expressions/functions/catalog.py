@@ -8,8 +8,7 @@ To add a scalar function:
    arguments, the rule that writes the DuckDB expression, and the kind of the result if it is fixed.
    ``"cbrt": Function(1, 1, float_rule("cbrt({})"), Kind.FLOAT)`` is a complete function.
 2. Add calls with their values to ``tests/tidegate/language/expressions/functions/test_functions.py``, a case to ``tests/cases/scalars``,
-and
-   the name to ``docs/queries/expressions.md``.
+   an entry to :mod:`~.manual`, and the name to ``docs/queries/expressions.md``.
 
 A function whose result differs in kind from row to row, or that is written in Python, is a column function: see :mod:`~.column_functions`.
 
