@@ -36,6 +36,8 @@ INPUTS = [
     InputSchema("bid", "dateTime"),
     InputSchema("auction", "dateTime"),
     InputSchema("labels", is_reference=True),
+    *(InputSchema(name, "event_time") for name in ("trades", "orders", "places")),
+    InputSchema("companies", is_reference=True),
 ]
 """What the scripts in the pages read."""
 EXPLAINED = {"TG-LINT-STAR"}
