@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tidegate.testing.real_stack import RealStack
+    from tidegate.testing.stack.real_stack import RealStack
     from tidegate.testing.virtual_time import VirtualTime
 
 
@@ -47,8 +47,8 @@ def tidegate_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSta
     A real Kafka and a real Redis, one of each for all processes of the session: in containers if a Docker engine answers, else those of
     ``tidegate up``, which need Java 17.
     """
-    from tidegate.testing.real_stack import real_stack
-    from tidegate.testing.shared_servers import shared_servers
+    from tidegate.testing.stack.real_stack import real_stack
+    from tidegate.testing.stack.shared_servers import shared_servers
 
     folder = tmp_path_factory.getbasetemp()
     # Those of pytest-xdist's processes lie in one.
@@ -59,8 +59,11 @@ def tidegate_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSta
 
 
 @pytest.fixture
-def kill_and_restart(tidegate_stack: RealStack, tmp_path: Path) -> Callable[..., None]:
-    """Start a stage in ``tmp_path``, kill it, start it again, wait for its end: ``kill_and_restart(["ingest", "a", "--until-end"])``."""
+def kill_and_restart(tidegate_stack: RealStack, tmp_path: Path) -> Callable[..., bool]:
+    """
+    Start a stage in ``tmp_path``, kill it once it has written something, start it again, wait for its end:
+    ``kill_and_restart(["ingest", "a", "--until-end"])``.
+    """
     return partial(tidegate_stack.kill_and_restart, folder=tmp_path)
 
 

@@ -10,7 +10,8 @@ Cases: a folder with a script, its input events and the results it must give.
 ``expected.dead.ndjson``                       records that cannot be used, in any order; no such file: none
 ``expected.error``                             instead of results: the whole text of the error
 ``case.toml``                                  ``description``, time policies as the flags of ``tidegate local``, and paths from
-                                               this folder: ``script`` and ``config``, of a project whose own files are tested
+                                               this folder: ``script`` and ``config``, of a project whose own files are tested;
+                                               ``disturbance``, and a table ``functions``: :mod:`tidegate.testing.case_law`
 ``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
 =============================================  ======================================================================
 
@@ -24,7 +25,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ordering.errors import TidegateError
@@ -41,7 +42,8 @@ ERROR = "expected.error"
 SETTINGS = "case.toml"
 CONFIG = "tidegate.toml"
 # Settings of a case that are no policies.
-_OWN = ("description", "script", "config")
+_OWN = ("description", "script", "config", "disturbance")
+_FUNCTIONS = "functions"
 _INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in FORMAT_BY_SUFFIX)}))", re.IGNORECASE)
 _VERSION = re.compile(r"(.+)\.(\d{4}-\d\d-\d\d)")
 _EXPECTED = re.compile(r"expected\.(.+)\.ndjson")
@@ -59,7 +61,8 @@ class CaseError(TidegateError):
 class Case:
     """
     One case: ``name`` is its folder relative to the folder under test; ``script`` is the file that is tested; ``expected`` and ``dead`` are
-    lines. ``error`` is the text of the expected error, or None if results are expected.
+    lines. ``error`` is the text of the expected error, or None if results are expected. ``disturbance`` is what happens to another run of
+    it, whose results must be the same; ``functions`` says where those of the script are that no package offers: ``FILE:NAME`` by name.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Case:
     dead: tuple[bytes, ...]
     error: str | None
     config: Path | None = None
+    disturbance: str = ""
+    functions: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_case_folders(root: Path) -> list[Path]:
@@ -101,7 +106,7 @@ def read_case(folder: Path, root: Path) -> Case:
     if (error is None) == (not expected):
         fix = f"write expected.OUTPUT.ndjson, or {ERROR}" if error is None else "keep one of the two"
         raise CaseError("a case expects results or an error", where=str(folder), fix=fix)
-    settings, flags = _read_settings(folder / SETTINGS)
+    settings, functions, flags = _read_settings(folder / SETTINGS)
     dead = expected.pop(DEAD, ())
     references = tuple(dict.fromkeys(files["reference"]))
     duplicate = next((file for index, file in enumerate(references) if file.name in [other.name for other in references[:index]]), None)
@@ -113,8 +118,9 @@ def read_case(folder: Path, root: Path) -> Case:
     if script is None:
         fix = f'write the script there, or where it is into {SETTINGS}: script = "../../rides.sql"'
         raise CaseError(f"there is no {SCRIPT}", where=str(folder), fix=fix)
-    description = settings.get("description", "")
-    return Case(name, folder, script, description, flags, tuple(files["input"]), references, expected, dead, error, config)
+    description, disturbance = settings.get("description", ""), settings.get("disturbance", "")
+    inputs = tuple(files["input"])
+    return Case(name, folder, script, description, flags, inputs, references, expected, dead, error, config, disturbance, functions)
 
 
 def _find_file(folder: Path, settings: Mapping[str, str], setting: str, usual: str) -> Path | None:
@@ -145,19 +151,22 @@ def _case_file(path: Path, role: str, name: str, format: FileFormat) -> LocalFil
     return LocalFile(version[1], str(path.with_name(f"{role}.{version[1]}.{{date}}{path.suffix}")), format)
 
 
-def _read_settings(path: Path) -> tuple[Mapping[str, str], PolicyFlags]:
-    """Return the settings of a case that are no policies, and its policies."""
+def _read_settings(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], PolicyFlags]:
+    """Return the settings of a case that are no policies, its functions, and its policies."""
     if not path.exists():
-        return {}, PolicyFlags()
+        return {}, {}, PolicyFlags()
     try:
         table = tomllib.loads(read_file_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
     known = {policy.name for policy in fields(PolicyFlags)}
     values: dict[str, str] = {}
+    functions = table.pop(_FUNCTIONS, {})
+    if not isinstance(functions, dict):
+        raise CaseError(f"{_FUNCTIONS} is no table", where=str(path), fix=f'[{_FUNCTIONS}], and in it: kilometres = "rides.py:kilometres"')
     for name, value in _string_settings(table, path):
         if name not in _OWN and name not in known:
-            fix = f"settings are {', '.join([*_OWN, *sorted(known)])}"
+            fix = f"settings are {', '.join([*_OWN, *sorted(known)])}, and the table {_FUNCTIONS}"
             raise CaseError(f"there is no setting {name}", where=str(path), fix=fix)
         values[name] = value
     own = {name: values.pop(name) for name in _OWN if name in values}
@@ -165,7 +174,7 @@ def _read_settings(path: Path) -> tuple[Mapping[str, str], PolicyFlags]:
         actions = {name: Action(value) for name, value in values.items() if name.endswith("_action")}
     except ValueError:
         raise CaseError("an action is adjust or drop", where=str(path), fix='late_action = "drop"') from None
-    return own, PolicyFlags(**{**values, **actions})  # type: ignore[arg-type]
+    return own, dict(_string_settings(functions, path)), PolicyFlags(**{**values, **actions})  # type: ignore[arg-type]
 
 
 def _string_settings(table: Mapping[str, object], path: Path) -> Iterator[tuple[str, str]]:

@@ -47,14 +47,20 @@ class Comparison:
 
 @dataclass
 class Verdict:
-    """The comparison of each output of a case, of its error, and of its dead records."""
+    """
+    The comparison of each output of a case, of its error, and of its dead records.
+
+    Args:
+        broken_law: What differed in a disturbed run of the case, as a sentence; empty: nothing did, or none was asked for.
+    """
 
     case: Case
     comparisons: dict[str, Comparison]
+    broken_law: str = ""
 
     @property
     def is_good(self) -> bool:
-        return not any(comparison.differences for comparison in self.comparisons.values())
+        return not self.broken_law and not any(comparison.differences for comparison in self.comparisons.values())
 
 
 def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
@@ -93,15 +99,20 @@ def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_byte
         what = f"{name} is no output of the script" if name in case.expected else f"nothing is expected of output {name}"
         fix = f"the script writes INTO {', '.join(outputs)}: write expected.OUTPUT.ndjson for each; empty: no results"
         raise CaseError(what, where=str(case.folder), fix=fix)
-    lines_by_output: dict[str, list[str]] = {name: [] for name in outputs}
+    lines_by_output, dead = run_to_lines(script, setup, block_bytes)
+    return lines_by_output | ({DEAD: dead} if dead or case.dead else {})
+
+
+def run_to_lines(script: BoundScript, setup: RunSetup, block_bytes: int = BLOCK_BYTES) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the lines of each output, and those of dead records: of several inputs they have no common order, so they are sorted."""
+    lines_by_output: dict[str, list[str]] = {plan.output: [] for plan in script.plans}
     dead: list[str] = []
     with open_run(script, setup, block_bytes) as run:
         for piece in run.steps():
-            for name, results in zip(outputs, piece.results, strict=True):
-                lines_by_output[name] += [value.decode() for _, value in results.timed_values()]
+            for lines, results in zip(lines_by_output.values(), piece.results, strict=True):
+                lines += [value.decode() for _, value in results.timed_values()]
             dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
-    # Dead records of several inputs have no common order, so they are compared sorted.
-    return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})
+    return lines_by_output, sorted(dead)
 
 
 def _expected_lines(case: Case, name: str) -> list[str]:

@@ -8,5 +8,17 @@ from tidegate.testing.law_broken import LawBrokenError
 from tidegate.testing.profiled_rows import rows_like
 from tidegate.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
 from tidegate.testing.sink_law import SinkUnderTest
+from tidegate.testing.virtual_time import VirtualTime
 
-__all__ = ["Fate", "LawBrokenError", "QueryRun", "Result", "SinkUnderTest", "law_of", "ordered_topic", "rows_like", "run_query"]
+__all__ = [
+    "Fate",
+    "LawBrokenError",
+    "QueryRun",
+    "Result",
+    "SinkUnderTest",
+    "VirtualTime",
+    "law_of",
+    "ordered_topic",
+    "rows_like",
+    "run_query",
+]

@@ -11,19 +11,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidegate.testing.disturbance import Disturbance
 from tidegate.testing.input_files import Row
-from tidegate.testing.trial import Disturbance, open_trial
+from tidegate.testing.trial import open_trial
 from tidegate.testing.user_query import UserQuery
 
 
 @dataclass(frozen=True)
 class BrokenRun:
-    """A log whose results differ: what differed, after which disturbance, and the results of the undisturbed run."""
+    """A log whose results differ: what differed, and after which disturbance."""
 
     rows: Mapping[str, Sequence[Row]]
     sentence: str
     disturbance: Disturbance
-    expected: Mapping[str, Sequence[bytes]]
 
 
 def shrink(query: UserQuery, failure: BrokenRun, limit_s: float) -> BrokenRun:
@@ -48,7 +48,7 @@ def _fail_again(query: UserQuery, rows: Mapping[str, Sequence[Row]], disturbance
     with open_trial(query, rows) as trial:
         for nearby in disturbance.nearby(sum(map(len, rows.values()))):
             if (sentence := trial.differ(nearby)) is not None:
-                return BrokenRun(rows, sentence, nearby, trial.expected)
+                return BrokenRun(rows, sentence, nearby)
     return None
 
 

@@ -4,7 +4,7 @@ The law of a query, tried: the same bytes out, whatever happens to it on the way
 ``law_of`` draws events that are late, tied or silent, runs the query over them in one batch, and then again
 
 - cut into batches, with workers that restart or are killed, each with code that is loaded anew (levels 2 and 3),
-- over a log that its writer wrote twice in part,
+- over a log that its writer wrote twice in part, and over one that was torn off, without its last CTIs, and begun again (level 3),
 - from an output start in the middle: it gives the undisturbed run's results from there on,
 - by several workers that share the keys (without OVER), or with the keys on several partitions (with OVER),
 - in another interpreter, with another hash seed, time zone and clock.
@@ -24,7 +24,7 @@ from typing import Any
 from tidegate.testing.case_folder import write_case
 from tidegate.testing.disorder import draw_events
 from tidegate.testing.fewest_events import BrokenRun, shrink
-from tidegate.testing.input_files import Row
+from tidegate.testing.input_files import Row, Rows, read_rows
 from tidegate.testing.law_broken import LawBrokenError
 from tidegate.testing.sink_law import SinkUnderTest, law_of_sink
 from tidegate.testing.trial import open_trial
@@ -43,10 +43,11 @@ _INTERRUPTIONS_MAX = 4
 
 def law_of(
     query: QueryText | SinkUnderTest,
-    inputs: Mapping[str, Sequence[Row]] | None = None,
+    inputs: Mapping[str, Rows] | None = None,
     *,
     policies: Mapping[str, str] | None = None,
     functions: Mapping[str, UserFunction] | None = None,
+    references: Mapping[str, Rows] | None = None,
     config: Path | None = None,
     examples: int = EXAMPLES,
     case_folder: Path | None = None,
@@ -56,10 +57,11 @@ def law_of(
     Check that a query, or a sink, keeps the law.
 
     Args:
-        query: SQL, a script's path, a query of ``tidegate.query.api``, or a sink.
-        inputs: For each input a few rows as examples of its fields; their times are replaced.
-        policies: Time policies, named as the flags of ``tidegate local``.
+        query: SQL, a query of ``tidegate.query.api``, a script's path, the name of a query that an installed package offers, or a sink.
+        inputs: For each input a few rows as examples of its fields, in the forms of ``run_query``; their times are replaced.
+        policies: Time policies, named as the flags of ``tidegate local``; by default :data:`POLICIES`, with *config* those that it says.
         functions: Functions, aggregates and operators that no installed package offers, by their names in scripts.
+        references: The tables that JOIN looks up.
         config: The path of a ``tidegate.toml`` that says more about inputs.
         examples: How many logs are drawn.
         shrink_s: For how long a failure is made smaller at most, seconds.
@@ -72,8 +74,10 @@ def law_of(
     if isinstance(query, SinkUnderTest):
         law_of_sink(query)
         return
-    given_rows = dict(inputs or {})
-    tried = user_query(query, functions, policies or POLICIES, config)
+    given_rows = {name: read_rows(rows) for name, rows in (inputs or {}).items()}
+    if policies is None and config is None:
+        policies = POLICIES
+    tried = user_query(query, functions, policies, config, references)
     chance = random.Random(_SEED)
     with tried.open(given_rows) as opened:
         logs = [_draw_logs(chance, opened, given_rows) for _ in range(examples)]
@@ -83,10 +87,10 @@ def law_of(
             found = trial.find_difference(interruptions, place)
             if found is None:
                 continue
-            failure = BrokenRun(rows, *found, trial.expected)
+            failure = BrokenRun(rows, *found)
         fewest = shrink(tried, failure, shrink_s)
         folder = case_folder or Path(mkdtemp(prefix="tidegate-case-"))
-        listing = write_case(folder, tried, fewest.rows, fewest.expected, fewest.sentence)
+        listing = write_case(folder, tried, fewest, functions or {})
         raise LawBrokenError(fewest.sentence, folder, listing)
 
 

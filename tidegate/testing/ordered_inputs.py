@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ordering.model.step import Step
+from ordering.protocol.reader import Log
 from query.columns.decoded_range import DecodedRange
 from query.local.inputs import BadRecord, FileInput
 from query.local.ordered_log import OrderedLog
@@ -53,6 +54,24 @@ def order_inputs(script: BoundScript, setup: RunSetup, block_bytes: int) -> Orde
 def repeat_pieces(pieces: Sequence[Piece], end: int, count: int) -> list[Piece]:
     """Return the pieces of a log whose writer wrote the last *count* before *end* twice, as one does that was torn and began again."""
     return number_anew([*pieces[:end], *pieces[max(end - count, 0) : end], *pieces[end:]])
+
+
+def tear_pieces(pieces: Sequence[Piece], end: int, count: int) -> list[Piece]:
+    """
+    Return the pieces of a log whose writer was torn off before *end*: of its last *count* pieces the CTIs are missing, since they are sent
+    only after the events, and of the last one a part of the events. Another writer begins again with these pieces.
+    """
+    first = max(end - count, 0)
+    both = number_anew([*pieces[:end], *pieces[first:]])
+    return [*both[:first], *(_tear(piece, is_last=at == end - 1) for at, piece in enumerate(both[first:end], first)), *both[end:]]
+
+
+def _tear(piece: Piece, *, is_last: bool) -> Piece:
+    number, decoded = piece
+    log = decoded.log
+    kept = len(log) // 2 if is_last else len(log)
+    torn = Log(log.log_offset[:kept], log.number[:kept], log.seq[:kept], log.system_us[:kept], [])
+    return number, replace(decoded, log=torn, events=decoded.events[:kept])
 
 
 def number_anew(pieces: Sequence[Piece]) -> list[Piece]:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import orjson
 
 from ordering.model.step import Reason
-from query.local.files import LocalFile, parse_file_flags
 from tidegate.testing.input_files import Rows
 from tidegate.testing.ordered_inputs import OrderedInputs
 from tidegate.testing.user_code import UserFunction
@@ -83,7 +82,7 @@ def run_query(
     *,
     cuts: Cuts = "random",
     functions: Mapping[str, UserFunction] | None = None,
-    references: Mapping[str, Path] | None = None,
+    references: Mapping[str, Rows] | None = None,
     config: Path | None = None,
     seed: int = 0,
 ) -> QueryRun:
@@ -91,12 +90,12 @@ def run_query(
     Run a query to the end of its inputs.
 
     Args:
-        query: SQL, the path of a script, or a query of ``tidegate.query.api``.
-        inputs: The events of each input in the order in which they come: rows, NDJSON, a file, or an Arrow table.
+        query: SQL, a query of ``tidegate.query.api``, the path of a script, or the name of a query that an installed package offers.
+        inputs: The events of each input in the order in which they come: rows, NDJSON, Arrow, or a file.
         policies: Time policies, named as the flags of ``tidegate local``: ``{"late": "5m"}``.
         cuts: Where batches end.
         functions: Functions, aggregates and operators that no installed package offers, by their names in scripts without ``udf.``.
-        references: Files of the tables that JOIN looks up.
+        references: The tables that JOIN looks up, in the same forms.
         config: The path of a ``tidegate.toml`` that says more about inputs.
         seed: Draws random cuts.
 
@@ -104,8 +103,7 @@ def run_query(
         QueryError: The script is wrong, or an operator stopped the query.
         OrderFileError: An input cannot be read.
     """
-    tables = _reference_files(references)
-    with user_query(query, functions, policies, config, tables).open(inputs) as opened:
+    with user_query(query, functions, policies, config, references).open(inputs) as opened:
         ordered = opened.order(2**20 if cuts is None else 1)
         walked = walk(opened.bucket, ordered.pieces, len(opened.outputs), _interruptions(cuts, len(ordered.pieces), seed))
         return _as_run(opened, ordered, walked)
@@ -126,10 +124,6 @@ def ordered_topic(rows: Rows, policies: Mapping[str, str] | None = None, *, time
         columns = (decoded.events[name].to_pylist() for name in ("system_us", "key", "value"))
         events += [Result(us, orjson.loads(value), key or b"", value) for us, key, value in zip(*columns, strict=True)]
     return events
-
-
-def _reference_files(references: Mapping[str, Path] | None) -> list[LocalFile]:
-    return parse_file_flags([f"{name}={path}" for name, path in (references or {}).items()], "--reference")
 
 
 def _interruptions(cuts: Cuts, pieces: int, seed: int) -> list[Interruption]:

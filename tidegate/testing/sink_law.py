@@ -1,9 +1,9 @@
 """
 The law of a sink, tried: however often a sheet is published, and wherever a publication was broken off, a reader sees its rows once.
 
-The sink is made anew for each publication, as a restarted worker makes it. A publication is broken off at each line of the sink's own
-code. Then a reader must see what it saw before, or the whole sheet; and after the next publication exactly what an undisturbed one gives.
-The sheets are published in another interpreter too, with another clock and hash seed.
+The sink is made anew for each publication, as a restarted worker makes it. A publication is broken off at each line that it executes in the
+sink's own package. Then a reader must see what it saw before, or the whole sheet; and after the next publication exactly what an
+undisturbed one gives. The sheets are published in another interpreter too, with another clock and hash seed.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ def law_of_sink(sink: SinkUnderTest) -> None:
         _publish_all(sink, folder)
         _compare("after another process published again", undisturbed, other_interpreter().call(publish_elsewhere, pickled, str(folder)))
     for sheet_number in range(len(SHEETS)):
+        with _folder() as folder:
+            whole = _publish_all(sink, folder, SHEETS[: sheet_number + 1])
         for line in range(1, _LINES_MAX):
-            if not _break_off(sink, sheet_number, line, undisturbed):
+            if not _break_off(sink, sheet_number, line, whole, undisturbed):
                 break
 
 
@@ -79,29 +81,23 @@ def publish_elsewhere(pickled: bytes, folder: str) -> Any:
     return _publish_all(load_anew(pickled), Path(folder))
 
 
-def _publish_all(sink: SinkUnderTest, folder: Path) -> Any:
-    for sheet in SHEETS:
+def _publish_all(sink: SinkUnderTest, folder: Path, sheets: Sequence[tuple[int, int, SheetRows]] = SHEETS) -> Any:
+    for sheet in sheets:
         sink.make(folder).publish(*sheet)
     return sink.read(folder)
 
 
-def _break_off(sink: SinkUnderTest, sheet_number: int, line: int, undisturbed: Any) -> bool:
-    """Break off the publication of one sheet at its nth line; return whether it has so many."""
+def _break_off(sink: SinkUnderTest, sheet_number: int, line: int, whole: Any, undisturbed: Any) -> bool:
+    """Break off the publication of one sheet, *whole* with those before it, at its nth line; return whether it has so many."""
     start_us, partition, rows = SHEETS[sheet_number]
     with _folder() as folder:
-        for sheet in SHEETS[:sheet_number]:
-            sink.make(folder).publish(*sheet)
-        before = sink.read(folder)
-        with _broken_off_at(line, type(sink.make(folder)).publish.__code__.co_filename) as places:
+        before = _publish_all(sink, folder, SHEETS[:sheet_number])
+        with _broken_off_at(line, _package(type(sink.make(folder)).__module__)) as places:
             sink.make(folder).publish(start_us, partition, rows)
         if not places:
             return False
         after = sink.read(folder)
         where = f"after a kill at {places[0]}"
-        with _folder() as whole_folder:
-            for sheet in SHEETS[: sheet_number + 1]:
-                sink.make(whole_folder).publish(*sheet)
-            whole = sink.read(whole_folder)
         if after not in (before, whole):
             raise LawBrokenError(f"{where} a reader sees a part of a sheet: {after!r}")
         _compare(f"{where} and another publication", undisturbed, _publish_all(sink, folder))
@@ -109,19 +105,19 @@ def _break_off(sink: SinkUnderTest, sheet_number: int, line: int, undisturbed: A
 
 
 @contextmanager
-def _broken_off_at(line: int, file: str) -> Iterator[list[str]]:
-    """Break off what runs in the context at the nth line that it executes in *file*; yield the place, once it was reached."""
+def _broken_off_at(line: int, package: str) -> Iterator[list[str]]:
+    """Break off what runs in the context at the nth line that it executes in *package*; yield the place, once it was reached."""
     places: list[str] = []
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        if frame.f_code.co_filename != file:
+        if _package(frame.f_globals.get("__name__", "")) != package:
             return None
         if event == "line":
             count += 1
             if count == line:
-                places.append(f"{Path(file).name}:{frame.f_lineno}")
+                places.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
                 raise _BrokenOffError
         return trace
 
@@ -133,6 +129,11 @@ def _broken_off_at(line: int, file: str) -> Iterator[list[str]]:
         pass
     finally:
         sys.settrace(earlier)
+
+
+def _package(module: str) -> str:
+    """Return the package that is the outermost of a module, or the module, if it is in none."""
+    return module.partition(".")[0]
 
 
 def _compare(when: str, undisturbed: Any, found: Any) -> None:

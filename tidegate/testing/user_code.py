@@ -8,10 +8,12 @@ a restart.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
@@ -19,6 +21,7 @@ from pyspark.cloudpickle import cloudpickle as class_tracking
 
 from query import extensions
 from query.extensions import AggregateFunction, ScalarFunction
+from query.javascript.functions import known
 from query.plan import operator_extensions
 from query.plan.operator_extensions import OperatorExtension
 from tidegate.basics.package_offers import Registry, find_offers, load_offer
@@ -36,6 +39,36 @@ def find_installed(sql: str) -> dict[str, UserFunction]:
             if re.search(rf"{prefix}\[?{re.escape(name)}\b", sql, re.IGNORECASE):
                 named[name] = load_offer(offer, extensions._FAIL)
     return named
+
+
+def find_place(function: UserFunction) -> str | None:
+    """Return where a module has a function, as ``FILE:NAME``; None if it is no name of a module that has a file."""
+    for module in filter(None, map(sys.modules.get, _modules_of(function))):
+        names = [name for name, value in vars(module).items() if value is function]
+        if names and getattr(module, "__file__", None):
+            return f"{module.__file__}:{names[0]}"
+    return None
+
+
+def load_place(place: str, folder: Path) -> UserFunction:
+    """
+    Return what :func:`find_place` has found; a file's path may start in *folder*. The module finds those beside it, unless others have
+    their names. Raises whatever the module does; ValueError, AttributeError: there is nothing of this kind.
+    """
+    file, _, name = place.rpartition(":")
+    path = (folder / file).resolve()
+    spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"there is no module {path}")
+    module = importlib.util.module_from_spec(spec)
+    beside = str(path.parent)
+    sys.path += [] if beside in sys.path else [beside]
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, name)
+    if not isinstance(function, UserFunction):
+        raise ValueError(f"it is a {type(function).__name__}")
+    return function
 
 
 def pickle_by_value(value: Any, *modules: str) -> bytes:
@@ -77,8 +110,10 @@ def functions_restored() -> Iterator[None]:
         yield
     finally:
         for registry, earlier in zip(registries, before, strict=True):
+            # A function in JavaScript is registered once in a process; its name has the digest of its text, so it meets no other.
+            scripts = {name: extension for name, extension in registry._registered.items() if known(name) is not None}
             registry._registered.clear()
-            registry._registered.update(earlier)
+            registry._registered.update(earlier | scripts)
 
 
 def _modules_of(value: Any) -> Iterator[str]:

@@ -6,7 +6,8 @@ Law: each bucket is made of code that was loaded anew, as that of a restarted wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,18 +17,21 @@ from query import extensions
 from query.api import Query, Step
 from query.buckets.bucket import Bucket
 from query.engine.program import Program
-from query.local.files import LocalFile
+from query.javascript.declarations import declare_functions
 from query.local.run import new_bucket
 from query.local.run_setup import PolicyFlags, RunSetup
 from query.local.script import BoundScript, bind_parsed
 from query.script import read_script_text
-from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.syntax.parse import Script, parse_script
 from tidegate.testing.input_files import Rows, write_inputs
 from tidegate.testing.ordered_inputs import OrderedInputs, order_inputs
 from tidegate.testing.user_code import UserFunction, find_installed, functions_restored, load_anew, pickle_by_value, register_functions
 
 QueryText = str | Path | Query | Step
-"""A query as users have it: SQL, a script's path, or built with ``tidegate.query.api``."""
+"""
+A query as users have it: SQL, built with ``tidegate.query.api``, a script's path, or the name of a query that an installed package offers.
+A text without spaces is one of the last two.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,28 +44,33 @@ class UserQuery:
         policies: Time policies as the flags of ``tidegate local``: ``{"late": "5m", "late_action": "drop"}``.
         config: A configuration, for the schemas of inputs.
         references: Tables that JOIN looks up.
+        script: The file that has the text; functions in JavaScript are found beside it.
     """
 
     sql: str
     functions: bytes
     policies: Mapping[str, str] = field(default_factory=dict)
     config: Path | None = None
-    references: tuple[LocalFile, ...] = ()
+    references: Mapping[str, Rows] = field(default_factory=dict)
+    script: Path | None = None
 
     @contextmanager
     def open(self, inputs: Mapping[str, Rows]) -> Iterator[OpenQuery]:
         """Bind the query to the rows of its inputs. Raises QueryError: the script is wrong."""
         with TemporaryDirectory(prefix="tidegate-testing-") as folder:
             files = write_inputs(inputs, Path(folder))
-            setup = RunSetup.of(files, PolicyFlags(**self.policies), self.config, self.references)  # type: ignore[arg-type]
+            tables = write_inputs(self.references, Path(folder), "reference")
+            setup = RunSetup.of(files, PolicyFlags(**self.policies), self.config, tables)  # type: ignore[arg-type]
+            beside = None if self.script is None else self.script.parent
             with functions_restored():
-                yield OpenQuery(self, setup, self.bind(setup))
+                parsed = declare_functions(parse_script(self.sql, "query.sql"), setup.settings.functions, beside)
+                yield OpenQuery(self, setup, parsed, self.bind(setup, parsed))
 
-    def bind(self, setup: RunSetup) -> BoundScript:
+    def bind(self, setup: RunSetup, parsed: Script) -> BoundScript:
         """Bind the script to code that is loaded anew; call it only while the query is open."""
         # Rows are evaluated by functions that are found by their names, so they stay known until the next restart.
         register_functions(load_anew(self.functions))
-        return bind_parsed(parse_script(self.sql, "query.sql"), setup.settings)
+        return bind_parsed(parsed, setup.settings)
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class OpenQuery:
 
     query: UserQuery
     setup: RunSetup
+    parsed: Script
     script: BoundScript
 
     @property
@@ -86,7 +96,7 @@ class OpenQuery:
 
     def program(self) -> Program:
         """Return the program, made of code that has never run."""
-        script = self.query.bind(self.setup)
+        script = self.query.bind(self.setup, self.parsed)
         return Program(script.plans, references=self.setup.references, join_pairs_max=self.setup.join_pairs_max)
 
     def bucket(self, start_us: int | None = None) -> Bucket:
@@ -101,11 +111,14 @@ def user_query(
     functions: Mapping[str, UserFunction] | None = None,
     policies: Mapping[str, str] | None = None,
     config: Path | None = None,
-    references: Sequence[LocalFile] = (),
+    references: Mapping[str, Rows] | None = None,
 ) -> UserQuery:
-    """Return a query given as SQL, as a script's path, or built with ``tidegate.query.api``; *functions* by the names scripts use."""
+    """Return a query in any of the forms that users have; *functions* by the names scripts use. Raises QueryError: it cannot be read."""
     extensions.load()
     query = query.into("output") if isinstance(query, Step) else query
+    if isinstance(query, str) and not re.search(r"\s", query):
+        query = Path(query)
     sql = query.sql if isinstance(query, Query) else read_script_text(query) if isinstance(query, Path) else query
+    script = query.resolve() if isinstance(query, Path) and query.exists() else None
     known = find_installed(sql) | dict(functions or {})
-    return UserQuery(sql, pickle_by_value(known), dict(policies or {}), config, tuple(references))
+    return UserQuery(sql, pickle_by_value(known), dict(policies or {}), config, dict(references or {}), script)

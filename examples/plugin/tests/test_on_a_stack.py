@@ -39,5 +39,5 @@ def test_a_killed_job_gives_the_same_bytes(tidegate_stack: Any, kill_and_restart
     for command in (["topic", "create", "flights", "--timestamp-type", "create"], produce, ["ingest", "flights", "--until-end"], QUERY):
         done = tidegate_stack.run(*command, folder=calm)
         assert done.returncode == 0, done.stderr
-    kill_and_restart(QUERY)
+    assert kill_and_restart(QUERY)
     assert_same_bytes("far-calm", "far-killed")

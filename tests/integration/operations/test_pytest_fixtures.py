@@ -40,8 +40,11 @@ def test_a_kill_changes_nothing(tidegate_stack, kill_and_restart, assert_same_by
     for command in (create, produce, ["ingest", "calm", "--until-end"], ["ingest", "other", "--until-end"]):
         done = tidegate_stack.run(*command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
-    kill_and_restart(["ingest", "killed", "--until-end"], after_s=6)
+    assert kill_and_restart(["ingest", "killed", "--until-end"])
     assert_same_bytes("calm", "killed")
+    with pytest.raises(AssertionError, match="ended before it was seen to write"):
+        kill_and_restart(["config"])
+    assert not kill_and_restart(["config"], after_s=60)
     with pytest.raises(AssertionError, match="other"):
         assert_same_bytes("calm", "other")
 '''

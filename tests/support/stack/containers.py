@@ -1,6 +1,6 @@
 """
 A PostgreSQL in a container, on a loopback port chosen before it starts and kept over a restart. ``TIDEGATE_POSTGRES_IMAGE`` names another
-image than the default one. Kafka's and Redis' containers are those of the kit, ``tidegate/testing/containers.py``.
+image than the default one. Kafka's and Redis' containers are those of the kit, ``tidegate/testing/stack/containers.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from support.postgres_server import postgres_answers
 from support.stack.servers import POSTGRES_IMAGE
 from testcontainers.core.container import DockerContainer
 
-from tidegate.testing.containers import fixed_port, halt, resume, wait_for
+from tidegate.testing.stack.containers import fixed_port, halt, resume, wait_for
 
 
 class PostgresContainer:

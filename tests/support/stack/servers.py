@@ -21,9 +21,9 @@ from support.valkey_server import Server
 
 from ordering.errors import SettingError
 from tidegate.platform.stack.embedded import EmbeddedStack
-from tidegate.testing.real_stack import RealStack
-from tidegate.testing.shared_servers import shared_servers as shared_by_processes
-from tidegate.testing.stack_choice import KAFKA_IMAGE, REDIS_IMAGE, find_obstacle
+from tidegate.testing.stack.real_stack import RealStack
+from tidegate.testing.stack.shared_servers import shared_servers as shared_by_processes
+from tidegate.testing.stack.stack_choice import KAFKA_IMAGE, REDIS_IMAGE, find_obstacle
 
 if TYPE_CHECKING:
     from support.stack.containers import PostgresContainer
@@ -83,7 +83,7 @@ def own_redis(folder: Path, bootstrap: str) -> Iterator[OwnRedis]:
         yield OwnRedis(bootstrap, f"redis://127.0.0.1:{server.port}/0", server.stop, server.start)
         server.stop()
     else:
-        from tidegate.testing import containers
+        from tidegate.testing.stack import containers
 
         container = containers.RedisContainer()
         container.start()
@@ -121,7 +121,7 @@ def _obstacle(*images: str) -> str:
 
 @contextlib.contextmanager
 def _containers() -> Iterator[Stack]:
-    from tidegate.testing import containers
+    from tidegate.testing.stack import containers
 
     running = containers.ContainerStack()
     started_on.append(f"containers ({KAFKA_IMAGE} and {REDIS_IMAGE})")

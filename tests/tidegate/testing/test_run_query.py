@@ -13,8 +13,8 @@ import pytest
 from ordering.errors import QueryError
 from tidegate.query.api import count, stream, tumbling
 from tidegate.query.extending import ScalarFunction
-from tidegate.testing import Fate, ordered_topic, run_query
-from tidegate.testing.input_files import Rows, ndjson_of
+from tidegate.testing import Fate, law_of, ordered_topic, run_query
+from tidegate.testing.input_files import Rows, ndjson_of, read_rows
 
 COUNTS = "SELECT k, COUNT(*) AS n FROM rides TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)"
 PER_KEY = COUNTS.replace("TIMESTAMP BY at", "TIMESTAMP BY at OVER k")
@@ -37,11 +37,18 @@ def test_cuts_change_nothing(sql: str) -> None:
 
 
 def test_inputs_have_many_forms(tmp_path: Path) -> None:
-    """Rows, NDJSON, Arrow and Parquet are the same events."""
+    """Rows, NDJSON, Arrow and Parquet are the same events, also as examples of ``law_of``; a text without a brace is a path."""
     table = pa.Table.from_pylist(ROWS)
     pq.write_table(table, tmp_path / "rides.parquet")
-    forms: list[Rows] = [ROWS, ndjson_of(ROWS), table, tmp_path / "rides.parquet"]
-    assert [run_query(COUNTS, {"rides": form}, POLICIES).rows for form in forms] == [run_query(COUNTS, {"rides": ROWS}, POLICIES).rows] * 4
+    (tmp_path / "rides.ndjson").write_bytes(ndjson_of(ROWS))
+    files = [tmp_path / "rides.parquet", tmp_path / "rides.ndjson"]
+    batch, reader = table.to_batches()[0], pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    forms: list[Rows] = [ROWS, ndjson_of(ROWS), ndjson_of(ROWS).decode(), table, batch, *files, *map(str, files)]
+    expected = run_query(COUNTS, {"rides": ROWS}, POLICIES).rows
+    assert [run_query(COUNTS, {"rides": form}, POLICIES).rows for form in [*forms, reader]] == [expected] * 10
+    assert [read_rows(form) for form in forms] == [ROWS] * 9
+    assert run_query(COUNTS, {"rides": ""}, POLICIES).rows == []
+    law_of(COUNTS, {"rides": table}, examples=1)
 
 
 def test_each_event_has_its_fate() -> None:
@@ -56,16 +63,41 @@ def test_each_event_has_its_fate() -> None:
 
 
 def test_queries_have_many_forms(tmp_path: Path) -> None:
-    """SQL, a script, or Python; functions need not be installed, and scripts do not know them afterwards."""
+    """SQL, a script by its path, or Python; functions need not be installed, and scripts do not know them afterwards."""
     script = tmp_path / "counts.sql"
     script.write_text(COUNTS)
     built = stream("rides", timestamp_by="at").group_by("k", tumbling("10s")).select(k="k", n=count())
-    assert run_query(script, {"rides": ROWS}).rows == run_query(COUNTS, {"rides": ROWS}).rows == run_query(built, {"rides": ROWS}).rows
+    expected = run_query(COUNTS, {"rides": ROWS}).rows
+    assert [run_query(query, {"rides": ROWS}).rows for query in (script, str(script), built)] == [expected] * 3
+    with pytest.raises(QueryError, match="no installed package offers a query of that name"):
+        run_query("counts", {"rides": ROWS})
     shout = ScalarFunction(pc.utf8_upper, takes=("nvarchar(max)",), gives="nvarchar(max)")
     sql = "SELECT udf.shout(k) AS k FROM rides TIMESTAMP BY at"
     assert run_query(sql, {"rides": ROWS[:2]}, functions={"shout": shout}).rows == [{"k": "B"}, {"k": "B"}]
     with pytest.raises(QueryError):
         run_query(sql, {"rides": ROWS[:2]})
+
+
+def test_a_script_finds_its_functions_in_javascript(tmp_path: Path) -> None:
+    """Beside its file, or in a configuration."""
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "shout.js").write_text("function main(text) { return text.toUpperCase(); }")
+    (tmp_path / "shout.sql").write_text("SELECT udf.shout(k) AS k FROM rides TIMESTAMP BY at")
+    assert run_query(tmp_path / "shout.sql", {"rides": ROWS[:2]}).rows == [{"k": "B"}, {"k": "B"}]
+    config = tmp_path / "tidegate.toml"
+    config.write_text("[functions.whisper]\ncode = \"function main(text) { return text + '.'; }\"\n")
+    assert run_query("SELECT udf.whisper(k) AS k FROM rides TIMESTAMP BY at", {"rides": ROWS[:1]}, config=config).rows == [{"k": "b."}]
+
+
+def test_tables_have_the_forms_of_inputs(tmp_path: Path) -> None:
+    """Rows, or a file."""
+    names = [{"k": "a", "name": "north"}]
+    (tmp_path / "names.csv").write_text("k,name\na,north\n")
+    sql = "SELECT r.k AS k, n.name AS name FROM rides r TIMESTAMP BY at JOIN names n ON r.k = n.k"
+    forms: list[Rows] = [names, tmp_path / "names.csv"]
+    assert [run_query(sql, {"rides": ROWS[3:5]}, references={"names": form}).rows for form in forms] == [
+        [{"k": "a", "name": "north"}] * 2
+    ] * 2
 
 
 def test_a_topic_is_in_order() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ordering.errors import SettingError
-from tidegate.testing.stack_choice import VARIABLE, find_obstacle
+from tidegate.testing.stack.stack_choice import VARIABLE, find_obstacle
 
 
 def test_the_embedded_stack_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:

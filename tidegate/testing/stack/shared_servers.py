@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
-from tidegate.testing.real_stack import RealStack
+from tidegate.testing.stack.real_stack import RealStack
 
 _NAP_S = 0.2
 

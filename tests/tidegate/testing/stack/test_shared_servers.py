@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.testing.real_stack import RealStack
-from tidegate.testing.shared_servers import shared_servers
+from tidegate.testing.stack.real_stack import RealStack
+from tidegate.testing.stack.shared_servers import shared_servers
 
 
 def use_servers(folder: Path) -> None:

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Protocol
 
 import psutil
 
 from tidegate.platform.stack.embedded import EmbeddedStack
-from tidegate.testing.stack_choice import KAFKA_IMAGE, REDIS_IMAGE, find_obstacle
+from tidegate.testing.stack.stack_choice import KAFKA_IMAGE, REDIS_IMAGE, find_obstacle
 
 _POLL_S = 0.1
 _HEAP = "512m"
@@ -48,24 +49,57 @@ class RealStack:
         assert done.returncode == 0, done.stdout or done.stderr
 
     def kill_and_restart(
-        self, stage: Sequence[str], *, folder: Path, when: Callable[[], bool] | None = None, after_s: float = 8.0, timeout_s: float = 600.0
-    ) -> None:
+        self,
+        stage: Sequence[str],
+        *,
+        folder: Path,
+        when: Callable[[], bool] | None = None,
+        after_s: float | None = None,
+        timeout_s: float = 600.0,
+    ) -> bool:
         """
         Start a stage, kill it with everything it has started, start it again and wait for its end.
+
+        By default it is killed as soon as it has written something that lasts: a record of an ordered topic or a result topic that its
+        configuration names, a result file, or a committed batch. So it is in the middle of its work, however slow the machine is.
 
         Args:
             stage: The arguments of ``tidegate``: ``["ingest", "rides", "--until-end"]``.
             folder: Where it runs: the folder of its ``tidegate.toml``.
-            when: It is killed once this returns true; None: *after_s* seconds after its start. Sooner if it ends by itself.
+            when: It is killed once this returns true instead.
+            after_s: It is killed so many seconds after its start instead.
             timeout_s: How long each of the two may take.
+
+        Returns:
+            Whether it was killed; False: it had ended by itself before.
+
+        Raises:
+            AssertionError: It ended by an error, took too long, or ended before it was seen to write anything.
         """
+        named, is_due = f"tidegate {' '.join(stage)}", self._moment(stage, folder, when, after_s)
         with self._start(stage, folder) as first:
-            kill_s, until_s = time.monotonic() + after_s, time.monotonic() + timeout_s
-            while first.poll() is None and not (time.monotonic() >= kill_s if when is None else when()):
-                assert time.monotonic() < until_s, f"tidegate {' '.join(stage)} did not come so far in {timeout_s:g} s"
+            until_s = time.monotonic() + timeout_s
+            while not (has_ended := first.poll() is not None) and not is_due():
+                assert time.monotonic() < until_s, f"{named} did not come so far in {timeout_s:g} s"
                 time.sleep(_POLL_S)
+        if has_ended and when is None and after_s is None:
+            assert is_due(), f"{named} ended before it was seen to write: say when it is to be killed, by when= or after_s="
         with self._start(stage, folder) as second:
             second.wait(timeout_s)
+        return not has_ended
+
+    def _moment(self, stage: Sequence[str], folder: Path, when: Callable[[], bool] | None, after_s: float | None) -> Callable[[], bool]:
+        """Return what says that a stage, which is started now, is to be killed."""
+        if when is not None:
+            return when
+        if after_s is not None:
+            kill_s = time.monotonic() + after_s
+            return lambda: time.monotonic() >= kill_s
+        from tidegate.testing.stack.stage_progress import StageProgress
+
+        progress = StageProgress(stage, folder, self.environment())
+        before = progress.read()
+        return lambda: progress.read() != before
 
     @contextlib.contextmanager
     def _start(self, stage: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -92,7 +126,7 @@ def real_stack(folder: Path) -> Iterator[RealStack]:
             yield RealStack(running.bootstrap, running.redis_url, f"the embedded stack ({obstacle})")
             running.stop(wipe=True)
         return
-    from tidegate.testing.containers import ContainerStack
+    from tidegate.testing.stack.containers import ContainerStack
 
     containers = ContainerStack()
     try:
@@ -110,7 +144,18 @@ def session_of(pid: int) -> int:
         return -1
 
 
-def kill_session(process: subprocess.Popen[bytes]) -> None:
+class SessionLeader(Protocol):
+    """A process that was started in a session of its own."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+
+def kill_session(process: SessionLeader) -> None:
     """End a process that leads a session, and everything in it, at once (SIGKILL)."""
     while members := [member for member in psutil.process_iter() if session_of(member.pid) == process.pid]:
         for member in members:

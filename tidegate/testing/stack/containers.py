@@ -19,7 +19,7 @@ from testcontainers.core.container import DockerContainer
 from tidegate.platform import stack
 from tidegate.platform.stack.process import is_free
 from tidegate.platform.stack.servers import kafka_answers, redis_answers
-from tidegate.testing.stack_choice import KAFKA_IMAGE, REDIS_IMAGE
+from tidegate.testing.stack.stack_choice import KAFKA_IMAGE, REDIS_IMAGE
 
 START_TIMEOUT_S = 90.0
 _PORT_S = 30.0

@@ -1,5 +1,5 @@
 """
-The command ``tidegate test``: scripts and their expected results, which were worked out by hand.
+The command ``tidegate test``: scripts and their expected results, which were worked out by hand, or failures that ``law_of`` found.
 
 Law: a case gives the same verdict on every run; nothing is ever written.
 """
@@ -18,6 +18,7 @@ from tidegate.platform.observe.console import Format
 from tidegate.platform.observe.terminal import Styled, print_text, standard_output
 
 if TYPE_CHECKING:
+    from query.local.case_files import Case
     from query.local.case_run import Comparison, Verdict
 
 _SHOWN_DIFFERENCES = 20  # how many differences of an output are shown
@@ -29,13 +30,12 @@ def check_cases(
 ) -> None:
     """Run cases: a script, its events, and the results it must give."""
     from query.local.case_files import find_case_folders, read_case
-    from query.local.case_run import run_case
 
     verdicts: list[Verdict] = []
     broken: list[tuple[str, TidegateError]] = []
     for case_folder in find_case_folders(folder):
         try:
-            verdicts.append(run_case(read_case(case_folder, folder)))
+            verdicts.append(_run(read_case(case_folder, folder)))
         except TidegateError as error:
             broken.append((str(case_folder), error))
     if format is Format.JSON:
@@ -48,11 +48,22 @@ def check_cases(
         raise typer.Exit(1)
 
 
+def _run(case: Case) -> Verdict:
+    if case.disturbance or case.functions:
+        from tidegate.testing.case_law import check_case
+
+        return check_case(case)
+    from query.local.case_run import run_case
+
+    return run_case(case)
+
+
 def _as_dict(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
     cases: list[dict[str, Any]] = []
     for verdict in verdicts:
         outputs = {name: _output_dict(output) for name, output in verdict.comparisons.items()}
-        cases.append({"case": verdict.case.name, "verdict": "good" if verdict.is_good else "differs", "outputs": outputs})
+        told = {"case": verdict.case.name, "verdict": "good" if verdict.is_good else "differs", "outputs": outputs}
+        cases.append(told | ({"disturbed": verdict.broken_law or None} if verdict.case.disturbance else {}))
     cases += [{"case": name, "verdict": "broken", "error": error.as_dict()} for name, error in broken]
     good = sum(verdict.is_good for verdict in verdicts)
     return {"good": good, "differ": len(verdicts) - good, "broken": len(broken), "cases": cases}
@@ -75,6 +86,8 @@ def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]
             terminal.line(Styled("good    ", "green"), verdict.case.name)
             continue
         terminal.line(Styled("differs ", "bold red"), verdict.case.name, f"  {verdict.case.description}".rstrip())
+        if verdict.broken_law:
+            terminal.line(Styled(f"  disturbed: {verdict.broken_law}", "red"))
         for style, line in _difference_lines(verdict):
             terminal.line(Styled(line, style))
     for name, error in broken:
