@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.query_oracle import Event
-from support.script_runs import answers_of
 
 from ordering.errors import QueryError
 from query import extensions
@@ -16,10 +14,10 @@ from query.extensions import ScalarFunction
 from query.sql.bind import bind_outputs, bind_script
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.testing import run_query
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 ARRIVALS = InputSchema("arrivals")
-SECOND = 1_000_000
 
 
 def plan_of(sql: str) -> str:
@@ -55,11 +53,10 @@ def test_streams_built_on_others_are_steps() -> None:
         .named("busy")
     )
     query = busy.where(column("total") > 1).into("many") + busy.select(k="k").into("keys")
-    plans = bind_outputs(parse_script(query.sql), [ARRIVALS])
-    assert [plan.output for plan in plans] == ["many", "keys"]
-    answers = answers_of(query.sql, {"arrivals": [Event(0, 5 * SECOND, {"k": "a", "v": 4})]})
-    assert answers.values("many")[0] == '{"k":"a","total":4}'
-    assert answers.values("keys")[:2] == ['{"k":"a"}', '{"k":"it\'s"}']
+    results = run_query(query, {"arrivals": [{"k": "a", "v": 4}]}).results_by_output
+    assert list(results) == ["many", "keys"]
+    assert results["many"][0].row == {"k": "a", "total": 4}
+    assert [result.value for result in results["keys"][:2]] == [b'{"k":"a"}', b'{"k":"it\'s"}']
 
 
 def test_two_steps_of_one_name_are_refused() -> None:
@@ -128,12 +125,11 @@ def squares(values: pa.Array) -> pa.Array:
 
 def test_a_function_of_ones_own_is_called_by_name() -> None:
     """It sees whole columns; a row that it refuses, or whose argument has another type, fails alone."""
-    extensions.register("squares", ScalarFunction(squares, ("bigint",), "bigint"))
     query = stream("arrivals").select(s=call("udf.squares", "v") + 1).into("out")
-    events = [Event(0, at * SECOND, {"v": v}) for at, v in enumerate([2, None, 13, "text", 5], start=1)]
-    answers = answers_of(query.sql, {"arrivals": events}, [3 * SECOND])
-    assert answers.values() == ['{"s":5}', '{"s":null}', '{"s":26}']
-    assert answers.reasons == [
+    rows = [{"v": v} for v in (2, None, 13, "text", 5)]
+    run = run_query(query, {"arrivals": rows}, functions={"squares": ScalarFunction(squares, ("bigint",), "bigint")})
+    assert [result.value for result in run.results] == [b'{"s":5}', b'{"s":null}', b'{"s":26}']
+    assert sorted(run.dead) == [
         "a bigint is needed, not nvarchar(max): UDF.SQUARES(v)",
         "udf.squares failed: ValueError: unlucky: UDF.SQUARES(v)",
     ]

@@ -7,6 +7,7 @@ with OVER (level 2) each substream's rows, without (level 3) all of them, depend
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from support.repository import ROOT
 
 from query.local.case_files import find_case_folders, read_case
 from query.local.case_run import Verdict, run_case
+from tidegate.testing.case_law import check_case
+from tidegate.testing.disturbance import Disturbance
+from tidegate.testing.walk import Interruption
 
 CASES = ROOT / "tests" / "cases"
 FOLDERS = find_case_folders(CASES)
@@ -37,9 +41,20 @@ def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
         assert verdict.is_good, verdict_text(verdict)
 
 
+INTERRUPTION = st.builds(Interruption, st.integers(1, 12), st.sampled_from(["cut", "restart", "kill"]), st.integers(0, 3))
+DISTURBANCE = st.one_of(
+    st.lists(INTERRUPTION, min_size=1, max_size=4, unique=True).map(lambda drawn: Disturbance("interrupted", tuple(sorted(drawn)))),
+    st.builds(Disturbance, st.sampled_from(["repeated", "torn", "started"]), place=st.integers(0, 12)),
+    st.sampled_from([Disturbance("again"), Disturbance("shared")]),
+)
+
+
 @settings(max_examples=80, deadline=None)
-@given(st.sampled_from([folder for folder in FOLDERS if not (folder / "expected.error").exists()]), st.integers(1, 2_000))
-def test_any_cut_gives_the_same_bytes(folder: Path, block_bytes: int) -> None:
-    """Levels 2 and 3: where a file is cut, time is cut, and it shows in no result."""
-    verdict = run_case(read_case(folder, CASES), block_bytes)
-    assert verdict.is_good, verdict_text(verdict)
+@given(st.sampled_from([folder for folder in FOLDERS if not (folder / "expected.error").exists()]), st.integers(1, 2_000), DISTURBANCE)
+def test_any_cut_gives_the_same_bytes(folder: Path, block_bytes: int, disturbance: Disturbance) -> None:
+    """
+    Levels 2 and 3: where a file is cut, time is cut, and it shows in no result; nor does a worker that restarts or is killed, a log that is
+    written again, a start in the middle, or work that is shared.
+    """
+    verdict = check_case(replace(read_case(folder, CASES), disturbance=str(disturbance)), block_bytes)
+    assert verdict.is_good, verdict.broken_law + verdict_text(verdict)

@@ -23,6 +23,8 @@ from sinks import files
 from sinks.base import SheetRows, SinkError, sort_rows
 from sinks.files import FileSink
 from tidegate.records.result_columns import make_table, scan_values
+from tidegate.testing import SinkUnderTest, law_of
+from tidegate.testing.sink_law import SPAN_US
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
 TIME = pa.timestamp("us", tz="UTC")
@@ -115,6 +117,12 @@ def test_files_of_each_day_have_a_folder_of_their_own(tmp_path: Path) -> None:
     assert names == ["date=2000-12-31/2000-12-31T23-59-00Z.p00000.parquet", "date=2001-01-01/2001-01-01T00-00-00Z.p00000.parquet"]
     read = duckdb.sql(f"SELECT date::VARCHAR, n FROM read_parquet('{tmp_path}/*/*.parquet', hive_partitioning = true) ORDER BY 1")
     assert read.fetchall() == [("2000-12-31", 1), ("2001-01-01", 1)]
+
+
+@pytest.mark.parametrize(("file_format", "by_date"), [("ndjson", False), ("parquet", True)])
+def test_a_publication_that_is_broken_off_and_repeated_shows_whole_files(file_format: str, by_date: bool) -> None:
+    """Law of the sink: killed at any line, and published again by others, it shows the same files, none of them in part."""
+    law_of(SinkUnderTest(lambda folder: FileSink(folder, file_format, SPAN_US, (("n", "bigint"),), by_date=by_date)))
 
 
 @pytest.mark.parametrize("file_format", ["ndjson", "parquet", "parquet_json"])

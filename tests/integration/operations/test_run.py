@@ -19,9 +19,11 @@ from pathlib import Path
 import psutil
 import pytest
 from support.stack.drawn_logs import draw
-from support.stack.jobs import Job, Workspace, session_of, workspace
+from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
+
+from tidegate.testing.stack.real_stack import session_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.heavy]
 

@@ -21,7 +21,7 @@ from support.stack.topics import check_promises, create, exists, fresh, produce,
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
 from sinks.files import FileSink
-from tidegate.testing.real_stack import session_of
+from tidegate.testing.stack.real_stack import session_of
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 from support.stack.servers import Addresses
 from support.stack.warm_jobs import HOST, SPARK_TABLE
 
-from tidegate.testing.real_stack import session_of
+from tidegate.testing.stack.real_stack import kill_session
 
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
@@ -145,14 +144,7 @@ class Job:
             self._process.kill()
         elif self.running:
             os.kill(self.pid, signal.SIGKILL)
-        while members := [process for process in psutil.process_iter() if session_of(process.pid) == self._process.pid]:
-            for process in members:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            # Its own child is waited for below: whoever waits first hears the exit code.
-            self._process.poll()
-            psutil.wait_procs([process for process in members if process.pid != self.pid], timeout=_POLL_S)
-        self._process.wait()
+        kill_session(self._process)
         self._follower.join(10)
 
     def end(self) -> None:
