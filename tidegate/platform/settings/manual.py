@@ -145,6 +145,9 @@ are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only
 ([security](../operate/security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
 before anything starts.
 
+Paths of what is read - scripts, functions, Avro schemas, reference data - begin at the folder of `tidegate.toml`. All other paths, of what
+is written and of secrets, and those in variables and flags begin at the working directory.
+
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
 
 Editors complete and check the file by its JSON schema: `tidegate config --format json-schema > tidegate.schema.json`, and

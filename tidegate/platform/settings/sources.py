@@ -47,6 +47,17 @@ OWN_STORES = ("clickhouse", "delta", "http", "iceberg", "postgres", "redis")
 # Secrets that must have a certain form, with a valid value in place of a refused one.
 _SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}", BROKERS: "unresolved:9092"}
 
+# The settings, below the names of tables, that are paths of what is read: *: any name.
+_READ_PATHS = {
+    "queries": (("script",),),
+    "outputs": (("query",),),
+    "functions": (("script",),),
+    "inputs": (("avro_schema",),),
+    "references": (("path",), ("effective", "*"), ("delta", "path")),
+}
+# Those that may be the name of a query which an installed package provides.
+_SCRIPTS = (("queries", "script"), ("outputs", "query"))
+
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
 _STEP = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _ASSIGNMENT = re.compile(rf"\s*(?P<path>{_STEP}(?:\s*\.\s*{_STEP})*)\s*=(?P<rest>.*)$")
@@ -136,8 +147,23 @@ def read_file(path: Path) -> Layer:
     lines = locate_keys(text)
     layer = Layer()
     for steps, value in _leaves(document, ()):
-        layer.entries[as_key(steps)] = Entry(value, f"{name}:{_line_of(lines, steps)}")
+        key = as_key(steps)
+        layer.entries[key] = Entry(_beside(path.parent, key, value), f"{name}:{_line_of(lines, steps)}")
     return layer
+
+
+def _beside(folder: Path, key: Key, value: Any) -> Any:
+    """
+    Return the value of a setting of a file in *folder*. A path that is read begins there, and is made absolute unless this is the working
+    folder, so that whoever else puts that folder before it finds the same file.
+    """
+    paths = _READ_PATHS.get(key[0], ())
+    is_path = key[2:] in paths or (*key[2:3], "*") in paths
+    if not is_path or not isinstance(value, str) or not value or "://" in value or folder.absolute() == Path.cwd():
+        return value
+    there = folder.absolute() / value
+    is_name = (key[0], key[-1]) in _SCRIPTS and not there.suffix and not there.exists()
+    return value if is_name else str(there)
 
 
 def _syntax_error(message: str, text: str, name: str) -> SettingError:

@@ -11,18 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from support.repository import ROOT
+from typer.testing import CliRunner
 
 from ordering.errors import SettingError, UnreachableError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from query.commands.lint import lint
+from query.commands.local import local
 from query.sql.bind import bind_script
 from sinks.copying.job import prepare
 from sinks.stores.checking import check_stores, warn_of_null_keys
 from tidegate.basics.secret_masking import scrub
 from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.observe.console import report_errors
 from tidegate.platform.settings.kinds import format_size, parse_size, reveal_properties
 from tidegate.platform.settings.load import Settings, load
 from tidegate.platform.settings.manual import describe_settings
@@ -54,6 +59,68 @@ def read(text: str, overrides: Mapping[str, str] | None = None, env: Mapping[str
     """Load *text* as the tidegate.toml of the working directory."""
     Path("tidegate.toml").write_text(text, "utf-8")
     return load(None, overrides, env or {})
+
+
+def test_paths_of_what_is_read_begin_at_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a command runs; those of other sources, URLs and names of installed queries are what they are."""
+    project = tmp_path / "project"
+    (project / "ref").mkdir(parents=True)
+    (project / "tidegate.toml").write_text("""
+[inputs.a]
+format = "avro"
+avro_schema = "a.avsc"
+[outputs.o]
+topic = "o"
+query = "sub/../q.sql"
+files = "out"
+[references.r]
+path = "ref/{date}/r.csv"
+[references.lake]
+path = "ref/lake-{date}T{time}.parquet"
+delta = { path = "lake" }
+[references.given]
+effective = { 2024-01-01 = "first.csv", "2024-02-01" = "/second.csv", "2024-03-01" = "s3://bucket/third.csv" }
+[functions.f]
+script = "f.js"
+[queries.q]
+script = "q.sql"
+[queries.installed]
+script = "delays"
+""")
+    settings = load(project / "tidegate.toml", {"references.r.format": "csv"}, {"TIDEGATE_QUERIES__Q__SCRIPT": "here.sql"})
+    assert settings.inputs["a"].avro_schema == f"{project}/a.avsc"
+    assert Path(settings.outputs["o"].query or "") == project / "sub/../q.sql"
+    assert settings.outputs["o"].files == "out", "what is written goes where the command runs"
+    assert settings.references["r"].path == f"{project}/ref/{{date}}/r.csv"
+    assert settings.references["lake"].delta is not None
+    assert settings.references["lake"].delta.path == f"{project}/lake"
+    assert [*settings.references["given"].effective.values()] == [f"{project}/first.csv", "/second.csv", "s3://bucket/third.csv"]
+    assert settings.functions["f"].script == f"{project}/f.js"
+    assert (settings.queries["q"].script, settings.queries["installed"].script) == ("here.sql", "delays")
+    monkeypatch.chdir(project)
+    beside = load(Path("tidegate.toml"), env={})
+    assert (beside.functions["f"].script, beside.queries["q"].script) == ("f.js", "q.sql")
+
+
+def test_a_function_and_reference_data_are_found_from_another_folder(tmp_path: Path) -> None:
+    """By lint and local, as they are by a job."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "tidegate.toml").write_text(
+        '[inputs.a]\ntimestamp_by = "at"\n[references.r]\npath = "r.csv"\n[functions.f]\nscript = "f.js"\n[queries.q]\nscript = "q.sql"\n'
+    )
+    (project / "r.csv").write_text("k,name\n1,one\n")
+    (project / "f.js").write_text("function main(x) { return x + 1; }")
+    (project / "q.sql").write_text("SELECT r.name AS name, udf.f(a.k) AS v INTO out FROM a TIMESTAMP BY at JOIN r ON a.k = r.k")
+    (tmp_path / "a.ndjson").write_text('{"at":"2001-01-01T00:00:00Z","k":1}\n')
+    flags = ["--config", "project/tidegate.toml"]
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(report_errors(local))
+    app.command()(report_errors(lint))
+    linted = CliRunner().invoke(app, ["lint", "project/q.sql", *flags])
+    assert linted.exit_code == 0, linted.output
+    run = CliRunner().invoke(app, ["local", "project/q.sql", "--input", "a=a.ndjson", *flags])
+    assert (run.exit_code, run.stdout) == (0, '{"name":"one","v":2}\n'), run.stderr
 
 
 def refusals(text: str, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> list[SettingError]:
