@@ -150,6 +150,6 @@ is written and of secrets, and those in variables and flags begin at the working
 
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
 
-Editors complete and check the file by its JSON schema: `tidegate config --format json-schema > tidegate.schema.json`, and
-`#:schema ./tidegate.schema.json` as the first line of `tidegate.toml` (Taplo, Even Better TOML).
+Editors complete and check the file by its JSON schema, which `tidegate new` writes beside it; `tidegate config --format json-schema`
+prints it ([editors](../queries/editors.md#tidegatetoml)).
 """

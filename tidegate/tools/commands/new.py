@@ -27,7 +27,7 @@ def new(
     assign: Annotated[list[str] | None, typer.Option("--set", help="With --from-topic: a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
-    """Write a project that runs: configuration, query, sample records, a case with its results, a compose file."""
+    """Write a project that runs: configuration with its schema, query, sample records, a case with its results, a compose file."""
     from tidegate.tools.project.files import read_template, write_project
 
     if from_topic is None:

@@ -15,7 +15,7 @@ from tidegate.platform.settings.load import DEFAULT_FILE
 from tidegate.tools.convert.draft import Draft, Note
 from tidegate.tools.convert.eventstream import FILE, convert_eventstream
 from tidegate.tools.convert.stream_analytics import convert_project, is_project
-from tidegate.tools.project.files import write_project
+from tidegate.tools.project.files import with_schema, write_project
 
 REPORT = "conversion.md"
 
@@ -27,7 +27,7 @@ def convert_folder(folder: Path, into: Path) -> tuple[dict[str, str], list[Note]
     :func:`~tidegate.tools.project.files.write_project`.
     """
     draft = _convert(folder)
-    files = {draft.script_name: draft.script, DEFAULT_FILE: draft.configuration(folder.resolve().name), **draft.files}
+    files = with_schema({draft.script_name: draft.script, DEFAULT_FILE: draft.configuration(folder.resolve().name), **draft.files})
     files |= _check(draft, files)
     files[REPORT] = draft.report(folder.resolve().name)
     write_project(into, files)
@@ -51,9 +51,7 @@ def _check(draft: Draft, files: Mapping[str, str]) -> dict[str, str]:
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "project"
-        # Paths of a configuration are those of the folder in which commands are called.
-        placed = files[DEFAULT_FILE].replace('"functions/', f'"{root}/functions/').replace('"reference/', f'"{root}/reference/')
-        write_project(root, {**files, DEFAULT_FILE: placed})
+        write_project(root, files)
         try:
             read_plans(load(root / DEFAULT_FILE, env={}), root / draft.script_name, None)
         except TidegateError as error:

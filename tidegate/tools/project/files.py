@@ -6,14 +6,20 @@ Law: a project is written whole or not at all, and no file that is there is repl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from ordering.errors import SettingError
+from tidegate.platform.settings.json_schema import json_schema
+from tidegate.platform.settings.load import DEFAULT_FILE, Settings
 
 TEMPLATE = Path(__file__).parent / "template"
 # A file of the template that has another name in a project.
 _GIT_IGNORE = "gitignore"
+SCHEMA_FILE = "tidegate.schema.json"
+# By this line editors find it.
+SCHEMA_LINE = f"#:schema ./{SCHEMA_FILE}\n"
 
 
 def read_template() -> dict[str, str]:
@@ -26,7 +32,13 @@ def with_shared_files(files: Mapping[str, str]) -> dict[str, str]:
     """Return the files of a project with those that are the same in each, and under the names that they have there."""
     project = {name: text for name, text in files.items() if name != _GIT_IGNORE}
     project[f".{_GIT_IGNORE}"] = (TEMPLATE / _GIT_IGNORE).read_text("utf-8")
-    return project
+    return with_schema(project)
+
+
+def with_schema(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of a project with the JSON schema of its configuration, which names it in its first line."""
+    schema = json.dumps(json_schema(Settings), indent=2) + "\n"
+    return {**files, DEFAULT_FILE: SCHEMA_LINE + files[DEFAULT_FILE], SCHEMA_FILE: schema}
 
 
 def write_project(folder: Path, files: Mapping[str, str]) -> None:

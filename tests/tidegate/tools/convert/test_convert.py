@@ -100,9 +100,9 @@ def test_a_project_of_visual_studio_is_read_too(tmp_path: Path) -> None:
     (job / "toll.asaproj").write_text(text, "utf-8-sig")
     assert run(convert, job, "--into", tmp_path / "b")[0] == run(convert, HERE / "asa", "--into", tmp_path / "a")[0] == 0
     assert (tmp_path / "a" / "toll.sql").read_bytes() == (tmp_path / "b" / "toll.sql").read_bytes()
-    assert (tmp_path / "a" / "tidegate.toml").read_text().splitlines()[1:] == (tmp_path / "b" / "tidegate.toml").read_text().splitlines()[
-        1:
-    ]
+    # But for the lines that name the schema and the folder.
+    first, second = ((tmp_path / name / "tidegate.toml").read_text().splitlines()[2:] for name in ("a", "b"))
+    assert first == second
 
 
 def test_an_eventstream_becomes_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 import typer
 import yaml
@@ -43,6 +46,17 @@ def test_the_commands_that_a_new_project_prints_work(tmp_path: Path, monkeypatch
     run = tidegate(*shlex.split(local)[1:], folder=folder)
     assert len(run.stdout.splitlines()) == 26
     assert "late" in run.stderr
+
+
+def test_editors_find_the_schema_of_the_configuration(tmp_path: Path) -> None:
+    """Its first line names the file beside it, which takes the configuration and finds a misspelled setting."""
+    write_project(tmp_path, read_template())
+    text = (tmp_path / "tidegate.toml").read_text()
+    named = re.match(r"#:schema (\S+)\n", text)
+    assert named is not None
+    validator = jsonschema_rs.validator_for(json.loads((tmp_path / named[1]).read_text()))
+    validator.validate(tomllib.loads(text))
+    assert not validator.is_valid(tomllib.loads(text.replace("timestamp_by", "timestmap_by")))
 
 
 def test_a_changed_query_fails_its_case(tmp_path: Path) -> None:
