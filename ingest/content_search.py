@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan, Partition
+from ingest.skips import read_unskipped
 from ingest.stage.exploding import explode
-from ingest.stage.processor import read_unskipped
 from ordering.arrays import Mask
 from tidegate.language.expressions.tree import Expr
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader

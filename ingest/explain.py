@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ingest.config import IngestPlan, Partition
 from ingest.replay.walk import ReplayingWalk
-from ingest.stage.processor import read_unskipped
+from ingest.skips import read_unskipped
 from ingest.unusable_place import UnusablePlace, find_unusable_place
 from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
@@ -45,7 +45,7 @@ class ExplainingWalk(ReplayingWalk):
         self._state.next_offset = self._places.place_of(start)
         with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
-                self._judge(*self._partition, records, self._marks)
+                self.judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)
                 on_records(len(records))
                 if not open_offsets - self.unusable_offsets.keys():

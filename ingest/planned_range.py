@@ -1,9 +1,10 @@
-"""A range of one input partition, which the planner hands to the stage. The records stay in Kafka."""
+"""A range of one input partition, which the planner hands to the stage, and the facts that hold in it. The records stay in Kafka."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ordering.protocol.elements import Places
 from ordering.ticks import NEVER
 from tidegate.platform.spark.range_rows import Label, Pairs, schema_of
 
@@ -52,3 +53,19 @@ class IngestRange:
 
 
 RANGE_SCHEMA = schema_of(IngestRange)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMarks:
+    """Journaled facts that a range must repeat: (position, microseconds) of estimates and of imports."""
+
+    estimates: tuple[tuple[int, int], ...]
+    imports: tuple[tuple[int, int], ...]
+
+    def between(self, first: int, last: int) -> RangeMarks:
+        """Return the marks with first <= position <= last."""
+        return RangeMarks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
+
+    def at(self, places: Places) -> RangeMarks:
+        """Return the marks with the places of their positions."""
+        return RangeMarks(*(tuple((places.place_of(position), us) for position, us in marks) for marks in (self.estimates, self.imports)))

@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ordering.protocol.facts import Fact, FactKind
+
+if TYPE_CHECKING:  # the planner must start fast, and reads no records
+    from tidegate.platform.kafka.ranges import RangeReader
+    from tidegate.platform.kafka.records import Records
 
 # (first offset skipped, first offset read again); equal: a skip that was undone.
 Spans = tuple[tuple[int, int], ...]
@@ -88,3 +93,14 @@ def read_parts(start: int, end: int, spans: Iterable[tuple[int, int]]) -> Iterat
         start = max(start, resumed)
     if start < end:
         yield start, end
+
+
+def read_unskipped(reader: RangeReader, start: int, end: int, skips: Spans, chunk: int) -> Iterator[Records]:
+    """Yield the records of a range in pieces. The reader seeks over skipped offsets, because reading on would fetch them."""
+    for first, last in read_parts(start, end, skips):
+        if first > start:
+            reader.seek(first)
+        yield from reader.read(first, last, chunk)
+        start = last
+    if start < end:
+        reader.seek(end)

@@ -2,18 +2,19 @@
 Replays: walks an input partition as its stage does, in one process, without writing.
 
 Law (level 1): from the log, the settings and the journal's facts a replay returns the events that the job has written into the ordered
-topic, byte for byte; :class:`~ingest.stage.processor.RangeWalk` judges for both. Memory is that of a stage: one piece and the held events.
+topic, byte for byte; :class:`~ingest.stage.judging.RecordJudge` judges for both. Memory is that of a stage: one piece and the held events.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from ingest.config import IngestPlan, Partition
+from ingest.planned_range import RangeMarks
 from ingest.planner.arrival_stamps import PlanningTimes
-from ingest.stage.processor import RangeMarks, RangeWalk, read_unskipped
+from ingest.skips import read_unskipped
+from ingest.stage.judging import RecordJudge
 from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.model.state import State
@@ -23,11 +24,10 @@ from ordering.ticks import MILLISECOND_US, TICK_MAX
 from tidegate.basics.dead_letter_reasons import IngestReason
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader
 from tidegate.platform.kafka.records import Records
-from tidegate.platform.kafka.writer import GaplessProducer
 from tidegate.records.fields import FieldReader
 
 
-class ReplayingWalk(RangeWalk):
+class ReplayingWalk(RecordJudge):
     """
     Walks an input partition as its stage did, from *state* on (None: from the beginning). *facts* are the journal's, imports included.
     ``unusable`` counts the records that are no events, by reason.
@@ -35,8 +35,7 @@ class ReplayingWalk(RangeWalk):
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], state: State | None = None) -> None:
         model = plan.model(plan.partitions.index(partition))
-        # Nothing is written, so no producer is needed.
-        super().__init__(plan, model, state or model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(GaplessProducer, None))
+        super().__init__(plan, model, state or model.new_state(), FieldReader.of(plan.settings, plan.payloads))
         self._partition = partition
         by_kind: dict[int, list[tuple[int, int]]] = {}
         for fact in sorted(facts, key=lambda fact: fact.position):
@@ -63,7 +62,7 @@ class ReplayingWalk(RangeWalk):
         start, skips = self._places.offset_of(self._state.next_offset), self._plan.skipped_spans(self._partition)
         with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, skips, CHUNK_EVENTS):
-                self._judge(*self._partition, records, self._marks)
+                self.judge(*self._partition, records, self._marks)
                 yield from self._pop_steps(len(records))
         end = max(self._places.place_of(end), self._state.next_offset)
         marks = self._marks.between(self._state.next_offset, end)

@@ -47,7 +47,7 @@ _log = get_logger("ingest.stage")
 
 
 class Walk(Protocol):
-    """What an open batch needs of the walk of a range (:class:`~ingest.stage.processor.RangeWalk`)."""
+    """What an open batch needs of the walk of a range (:class:`~ingest.stage.range_walk.RangeWalk`)."""
 
     ctis: list[Cti]
 

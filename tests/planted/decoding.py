@@ -87,7 +87,7 @@ DECODING = [
         "marks-within-arrays",
         "A journaled estimate counts just before the first element of the record at its position.",
         1,
-        "ingest/stage/processor.py",
+        "ingest/planned_range.py",
         "tuple((places.place_of(position), us) for position, us in marks)",
         "tuple((position, us) for position, us in marks)",
         "tests/ingest/stage/test_exploding.py::test_an_estimate_between_records_counts_before_the_first_element_of_its_record",

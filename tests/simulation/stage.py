@@ -1,5 +1,5 @@
 """
-The simulated stateful stage: the rules of ``ingest/stage/processor.py`` for one range of one input partition.
+The simulated stateful stage: the rules of ``ingest/stage/range_walk.py`` for one range of one input partition.
 
 It runs the real model, the real states and the real bytes, in the processor's order: load, judge and queue piece by piece,
 wait for the acknowledgement of all events, then CTIs, wait again, save.

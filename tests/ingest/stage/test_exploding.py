@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.ingest_plans import RAW, ingest_plan, input_settings
 
 from ingest.config import IngestPlan
-from ingest.planned_range import IngestRange
+from ingest.planned_range import IngestRange, RangeMarks
 from ingest.replay.walk import ReplayingWalk
-from ingest.stage.processor import RangeMarks, RangeWalk
+from ingest.stage.range_walk import RangeWalk
 from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.elements import ELEMENTS_MAX, OF_ELEMENTS
 from ordering.ticks import SECOND_US
@@ -121,7 +121,7 @@ def walk(plan: IngestPlan, rows: Sequence[tuple[int, int, bytes | None]], cuts: 
     walked, at = Walk(plan), 0
     while at < len(rows):
         size = cuts[at % len(cuts)]
-        walked._judge(*RAW, records_of(rows[at : at + size]), walked._marks)
+        walked.judge(*RAW, records_of(rows[at : at + size]), walked._marks)
         at += size
     walked._step(walked._model.time_only_batch(walked._places.place_of(end), finish=True))
     return walked
@@ -168,9 +168,9 @@ def test_an_empty_array_advances_time() -> None:
     """Its arrival counts as every record's does: what waits is released."""
     held = b'[{"t":1000000,"k":"x"}]'
     walked = Walk(plan_of(False, explode="array"))
-    walked._judge(*RAW, records_of([(0, BASE_MS, held)]), walked._marks)
+    walked.judge(*RAW, records_of([(0, BASE_MS, held)]), walked._marks)
     assert walked.events() == []
-    walked._judge(*RAW, records_of([(1, BASE_MS + 60_000, b"[]")]), walked._marks)
+    walked.judge(*RAW, records_of([(1, BASE_MS + 60_000, b"[]")]), walked._marks)
     assert [value for *_, value in walked.events()] == [b'{"t":1000000,"k":"x"}']
 
 
@@ -182,7 +182,7 @@ def test_an_estimate_between_records_counts_before_the_first_element_of_its_reco
         walked = Walk(plan_of(False, explode="array"))
         walked._marks = RangeMarks(((1, (BASE_MS + 500_000) * 1000),), ()).at(OF_ELEMENTS)
         for start in range(0, 2, cuts[0]):
-            walked._judge(*RAW, records_of(log[start : start + cuts[0]]), walked._marks)
+            walked.judge(*RAW, records_of(log[start : start + cuts[0]]), walked._marks)
         told.append(walked.events())
         assert walked._state.arrival_us == (BASE_MS + 500_000) * 1000
     assert told[0] == told[1]
@@ -197,7 +197,7 @@ def test_kept_headers_stand_before_each_element() -> None:
     )
     records = Records(np.array([0, 1]), np.array([BASE_MS, BASE_MS]), pa.nulls(2, pa.binary()), framed, is_framed=True)
     walked = Walk(plan)
-    walked._judge(*RAW, records, walked._marks)
+    walked.judge(*RAW, records, walked._marks)
     walked._step(walked._model.time_only_batch(OF_ELEMENTS.place_of(2), finish=True))
     assert [value for *_, value in walked.events()] == [
         frame_payload([("tenant", b"a")], b'{"t":1000000}'),
@@ -259,7 +259,7 @@ def test_an_array_of_more_elements_than_have_numbers_stays_whole(native: str, mo
 def test_a_replay_reads_from_offsets_of_records() -> None:
     """A saved state stands at a place; what is read next is a record."""
     walked = Walk(plan_of(False, explode="array"))
-    walked._judge(*RAW, records_of([(0, BASE_MS, b'[{"t":1000000},{"t":1000001}]')]), walked._marks)
+    walked.judge(*RAW, records_of([(0, BASE_MS, b'[{"t":1000000},{"t":1000001}]')]), walked._marks)
     assert walked._state.next_offset == OF_ELEMENTS.place_of(0, 1) + 1
     walked._step(walked._model.time_only_batch(OF_ELEMENTS.place_of(1)))
     assert OF_ELEMENTS.offset_of(walked._state.next_offset) == 1
@@ -270,5 +270,5 @@ def test_the_clock_of_a_range_judges_records() -> None:
     walked = Walk(plan_of(False, explode="array"))
     walked._planning_times = type(walked._planning_times)(walked._plan.settings.planning_kind, ((0, BASE_MS * 1000),), BASE_MS, SECOND_US)
     log = [(5, BASE_MS, b'[{"t":1000000}]'), (6, BASE_MS + 10_000, b'[{"t":1000000},{"t":1000001}]')]
-    walked._judge(*RAW, records_of(log), walked._marks)
+    walked.judge(*RAW, records_of(log), walked._marks)
     assert walked.letters == [(OF_ELEMENTS.place_of(6), IngestReason.ARRIVAL_AHEAD, log[1][2])]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.ingest_plans import RAW, ingest_plan, input_settings
 
 from ingest.config import IngestPlan
+from ingest.planned_range import RangeMarks
 from ingest.replay.walk import ReplayingWalk
-from ingest.stage.processor import RangeMarks
 from ordering.columns.framed_payloads import Headers, frame_payload
 from ordering.ticks import SECOND_US
 from tidegate.basics.dead_letter_reasons import IngestReason

@@ -237,7 +237,7 @@ class Job:
         self._brokers = brokers
         monkeypatch.setattr(processor.WORKER, "reader", lambda kafka, topic, number, *_: Reader(world, world.logs[topic, number]))
         monkeypatch.setattr(processor.WORKER, "producer", lambda _: self.writer)
-        monkeypatch.setattr(processor, "letter_writers", lambda _: [_Letters(), _Letters()])
+        monkeypatch.setattr(processor.WORKER, "dead_letters", lambda *_: _Letters())
         monkeypatch.setattr(processor.WORKER, "drop_reader", lambda *_: None)
         monkeypatch.setattr(IngestStage, "_drop_producers", lambda _: None)
         monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
@@ -320,7 +320,7 @@ def uncut(job: Job, partition: Partition) -> dict[tuple[int, int], tuple[int, An
     facts = job.journal.dump(job.plan.journal_key(partition))
     walk = ReplayingWalk(replace(job.plan, promises={}), partition, facts)
     records = job.world.logs[partition].records
-    walk._judge(*partition, records, walk._marks)
+    walk.judge(*partition, records, walk._marks)
     last = walk._places.place_of(EVENTS)
     marks = walk._marks.between(walk._state.next_offset, last)
     walk._step(walk._model.time_only_batch(last, marks.estimates, marks.imports))

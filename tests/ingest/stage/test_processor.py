@@ -10,9 +10,9 @@ import pytest
 from support.ingest_plans import ingest_plan, input_settings
 
 from ingest.offsets import PlannedPosition
-from ingest.planned_range import IngestRange
+from ingest.planned_range import IngestRange, RangeMarks
 from ingest.replay.walk import ReplayingWalk
-from ingest.stage.processor import RangeMarks, RangeWalk
+from ingest.stage.range_walk import RangeWalk
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import SECOND_US
 from tidegate.platform.checkpoint.spilling import spill
@@ -106,7 +106,7 @@ def test_keys_that_are_texts_and_numbers_are_told_once(capsys: pytest.CaptureFix
     configure_worker()
     for offset, keys in enumerate(['"k":"x","p":{"n":1}', '"k":null', '"k":"5","p":{"n":2.5}', '"k":5', '"k":true', '"k":"y"'], start=10):
         records = Records(np.array([offset]), np.array([10**6]), pa.nulls(1, pa.binary()), pa.array([b'{"t":1000,%b}' % keys.encode()]))
-        walk._judge(*RAW, records, RangeMarks((), ()))
+        walk.judge(*RAW, records, RangeMarks((), ()))
     told = [line for line in capsys.readouterr().err.splitlines() if "a number and the text that spells it are one substream" in line]
     assert len(told) == 1
     assert '"key": "k"' in told[0] or "key=k" in told[0]

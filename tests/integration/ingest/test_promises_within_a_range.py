@@ -10,8 +10,8 @@ import pytest
 from support.ingest_plans import ingest_plan, input_settings
 from support.stack.topics import check_promises, create, fresh, read_ordered
 
-from ingest.planned_range import IngestRange
-from ingest.stage.processor import RangeMarks, RangeWalk
+from ingest.planned_range import IngestRange, RangeMarks
+from ingest.stage.range_walk import RangeWalk
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import GaplessProducer
 from tidegate.records.fields import FieldReader
