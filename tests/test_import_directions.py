@@ -52,7 +52,8 @@ tidegate.platform.checkpoint
 
 tidegate.records  tidegate.records.result_columns
 tidegate.records.payloads
-tidegate.records.fields  tidegate.records.files
+tidegate.records.fields
+tidegate.records.files
 
 tidegate.ordered_topic
 

@@ -59,7 +59,6 @@ class Block:
         line: The line at which each record begins.
         fault: Why the record cannot be read; None if it can.
         is_plain: Whether no record has a fault and the lines are consecutive.
-        may_repeat_names: Whether a record may have members with equal names.
     """
 
     line: list[int] | range = field(default_factory=list[int])
@@ -68,13 +67,12 @@ class Block:
     _fields: list[dict[str, Any] | None] | None = field(default_factory=list)
     _payloads: pa.Array | None = None
     is_plain: bool = False
-    may_repeat_names: bool = False
 
     @classmethod
     def of_plain(cls, first_line: int, payloads: pa.Array) -> Block:
         """Return a block of JSON objects that every parser reads alike; no Python object is made of a record unless it is asked for."""
         lines = range(first_line, first_line + len(payloads))
-        return cls(lines, [None] * len(payloads), None, None, payloads, is_plain=True, may_repeat_names=True)
+        return cls(lines, [None] * len(payloads), None, None, payloads, is_plain=True)
 
     def __len__(self) -> int:
         return len(self.line)

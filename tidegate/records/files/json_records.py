@@ -76,7 +76,7 @@ class NdjsonRecords:
         if first_bytes + len(text) <= blocks.RECORD_BYTES_MAX and _are_plain(payloads):
             return Block.of_plain(first, payloads)
         lines = payloads.to_pylist()
-        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
+        block, records = Block(), list[tuple[int, bytes]]()
         for number, line in enumerate(lines, start=first):
             if len(line) > blocks.RECORD_BYTES_MAX or (number == first and first_bytes > blocks.RECORD_BYTES_MAX):
                 _add_records(block, records)
@@ -101,7 +101,7 @@ class JsonArrayRecords(NdjsonRecords):
         yield self._number_elements(elements.flush())
 
     def _number_elements(self, elements: Iterator[bytes]) -> Block:
-        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
+        block, records = Block(), list[tuple[int, bytes]]()
         for element in elements:
             self._line += 1
             if len(element) > blocks.RECORD_BYTES_MAX:
@@ -132,7 +132,7 @@ class ExplodedLines(NdjsonRecords):
         is_too_long = pc.greater(pc.binary_length(lines), blocks.RECORD_BYTES_MAX).to_numpy(zero_copy_only=False).copy()
         is_too_long[0] |= first_bytes > blocks.RECORD_BYTES_MAX
         elements = split_elements(pc.if_else(pa.array(is_too_long), pc.binary_slice(lines, 0, SHOWN_CHARACTERS), lines))
-        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
+        block, records = Block(), list[tuple[int, bytes]]()
         for row, element in zip(elements.row.tolist(), elements.value.to_pylist(), strict=True):
             if not element:
                 continue

@@ -8,24 +8,18 @@ infinities are null.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ordering.protocol.keys import first_members, replace_non_numbers
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.json_texts import is_too_deep
-from tidegate.language.json_columns import json_fields
-from tidegate.language.json_columns.json_fields import MemberPath
 from tidegate.records.files.blocks import Fault
 
 # Python refuses to read an integer of more digits; as a float it is infinite anyway.
 _DIGITS_MAX = 4_000
-# Escapes that may be part of a name; in an ASCII name only those of ASCII characters and of the Kelvin sign, whose small letter is k.
-_ESCAPED_ASCII, _ESCAPED = re.compile(rb"\\u(?:00[2-7]|212[aA])"), re.compile(rb"\\u")
 
 
 def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
@@ -58,19 +52,3 @@ def _decode(line: bytes) -> str | None:
         return line.decode()
     except UnicodeDecodeError:
         return None
-
-
-def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list[int]:
-    """Return the rows of JSON objects (null: none) in which one of *names* may stand twice, in any case."""
-    read = json_fields.read_members(payloads, tuple(MemberPath((name,)) for name in sorted(names)))
-    # Nested objects may repeat a name, and C knows nothing of the objects that it leaves to Python.
-    plain = json_fields.READ | json_fields.UNASKED
-    rows = range(len(payloads)) if read is None else np.flatnonzero(read.status | json_fields.UNASKED != plain).tolist()
-    quoted = [json.dumps(name, ensure_ascii=False).lower() for name in names]
-    escape = _ESCAPED_ASCII if all(map(str.isascii, names)) else _ESCAPED
-    return [row for row in rows if payloads[row].is_valid and _may_repeat(payloads[row].as_buffer().to_pybytes(), quoted, escape)]
-
-
-def _may_repeat(payload: bytes, quoted: Sequence[str], escape: re.Pattern[bytes]) -> bool:
-    folded = payload.decode(errors="replace").lower()
-    return any(folded.count(name) > 1 for name in quoted) or escape.search(payload) is not None

@@ -1,34 +1,38 @@
 """
 Reads the records of a file as columns, by the fields that flags of ``tidegate order`` name or by well-known fields.
 
-Law: whether a record is readable, and why not, depends on the record and the field names alone.
+Law: fields are read from a record's JSON as ingest reads them from a payload (:class:`~tidegate.records.fields.json_source.JsonSource`), so
+a file and a topic with the same records have the same times and substreams. Only what files have beyond that is here: times of day such as
+``12:07``, and partitions that are texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.policies import Policies, Shape
 from ordering.protocol.keys import KEY_BYTES_MAX
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Field
+from tidegate.records.fields.columns import FieldColumn, drop_long_keys
+from tidegate.records.fields.json_source import JsonSource
+from tidegate.records.fields.values import Values
 from tidegate.records.files.blocks import Block
 from tidegate.records.files.fields import (
     ARRIVAL_NAMES,
-    MISSING,
     PARTITION_NAMES,
     FieldPath,
     FilePartition,
     find_well_known,
-    key_of,
+    has_member,
     partition_of,
-    path_getter,
-    ticks_of,
+    read_ticks,
 )
 from tidegate.records.files.record_columns import RecordColumns
 
@@ -87,6 +91,7 @@ class FieldNames:
     is_resolved: bool = False
     available: list[str] = field(default_factory=list)
     missing: set[FieldPath] = field(default_factory=set)
+    _source: JsonSource | None = None
     _partitions: dict[Any, FilePartition | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,20 +99,34 @@ class FieldNames:
 
     def resolve(self, names: Sequence[str]) -> None:
         """Find the well-known fields among *names*."""
-        self.is_resolved, self.available = True, list(names)
+        self.is_resolved, self.available, self._source = True, list(names), None
         if self.plan.has_arrival:
             self.arrival = self.arrival or find_well_known(names, ARRIVAL_NAMES)
         self.partition = self.partition or find_well_known(names, PARTITION_NAMES)
 
+    def extract(self, block: Block) -> Mapping[FieldPath, Values]:
+        """Return the fields of a block's records by their paths; note which of the named ones are there."""
+        paths = [path for path in (*self.plan.named_fields(), self.arrival, self.partition) if path is not None]
+        names = {path: str(place) for place, path in enumerate(dict.fromkeys(paths))}
+        if self._source is None:
+            self._source = JsonSource({name: Field(path) for path, name in names.items()})
+        columns = self._source.extract(block.payloads()).columns
+        found = {path: _values(columns[name]) for path, name in names.items()}
+        self.missing -= {path for path in self.missing if found[path].present().any() or has_member(block.fields, path)}
+        return found
+
     def partition_of(self, value: Any) -> FilePartition | None:
         """Return the partition that a value names, or None if it names none."""
-        if isinstance(value, dict | list):
-            return None
         # With the type in the key, since 1, 1.0 and True are equal in Python but may name different partitions.
         cache_key = (type(value), value)
         if cache_key not in self._partitions:
             self._partitions[cache_key] = partition_of(value, is_typed=self.plan.is_typed)
         return self._partitions[cache_key]
+
+
+def _values(column: FieldColumn) -> Values:
+    assert isinstance(column, Values), "a computed column has values"
+    return column
 
 
 class Rows(RecordColumns):
@@ -117,16 +136,21 @@ class Rows(RecordColumns):
         value = np.empty(len(block), dtype=object)
         value[:] = block.text
         super().__init__(block, value)
-        self._names, self._plan = names, names.plan
-        self._read_repeated_names()
-        self.partitions, self.codes = self._partition_codes()
-        self._read_arrivals()
-        self.event_us, valid = ticks_of(self._column(self._plan.timestamp_by), self._plan.timestamp_format)
+        plan, columns = names.plan, names.extract(block)
+        self.partitions, self.codes = self._partition_codes(names, columns)
+        if names.arrival is not None:
+            self.arrival_us, valid = read_ticks(columns[names.arrival], "auto")
+            self.mark_bad(~valid, "arrival", is_walked=False)
+        self.event_us, valid = read_ticks(columns[plan.timestamp_by], plan.timestamp_format)
         self.mark_bad(~valid, "timestamp")
-        self._read_ends()
-        self.substream, self.key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
-        if self.substream is not None:
-            self.mark_bad(pc.greater(pc.binary_length(self.substream), KEY_BYTES_MAX).to_numpy(zero_copy_only=False), "key_too_long")
+        if plan.end is not None and plan.shape is not Shape.POINT:
+            self.set_ends(plan.shape, *read_ticks(columns[plan.end], plan.timestamp_format), columns[plan.end].present())
+        if plan.over is not None:
+            substream, too_long = drop_long_keys(columns[plan.over].keys(), KEY_BYTES_MAX)
+            self.substream = substream.dictionary_decode().cast(pa.binary())
+            self.mark_bad(too_long, "key_too_long")
+        if plan.key is not None:
+            self.key = columns[plan.key].keys().dictionary_decode().cast(pa.binary())
 
     def by_partition(self) -> list[tuple[FilePartition, Ints]]:
         """Return the partitions with records for the model, each with its rows."""
@@ -140,60 +164,20 @@ class Rows(RecordColumns):
     def partition_at(self, row: int) -> FilePartition | None:
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
-    def _read_repeated_names(self) -> None:
-        """Read records with repeated names again: the first of them counts, as in ingest and queries, and orjson takes the last."""
-        if not self.block.may_repeat_names:
-            return
-        from tidegate.records.files.json_values import read_value, rows_with_repeated_names
-
-        fields = [*self._plan.named_fields(), self._names.arrival or (), self._names.partition or ()]
-        for row in rows_with_repeated_names(self.block.payloads(), {name for path in fields for name in path}):
-            if self.block.fields[row] is not None:
-                self.block.fields[row] = read_value(self.block.text[row])
-
-    def _column(self, path: FieldPath) -> list[Any]:
-        """Return each record's value at *path*, or ``MISSING`` if the record lacks it or has a fault."""
-        get, missing = path_getter(path), self._names.missing
-        values = [MISSING if fields is None else get(fields) for fields in self.block.fields]
-        if path in missing and any(value is not MISSING for value in values):
-            missing.discard(path)
-        return values
-
-    def _partition_codes(self) -> tuple[list[FilePartition], Ints]:
-        size, path = len(self.block), self._names.partition
-        if path is None:
+    def _partition_codes(self, names: FieldNames, columns: Mapping[FieldPath, Values]) -> tuple[list[FilePartition], Ints]:
+        if names.partition is None:
             return [SINGLE_PARTITION], np.where(self.is_bad, -1, 0)
+        values = columns[names.partition].variant
+        # Values without a part are null, which is a partition too.
+        named = np.full(len(self.block), names.partition_of(None), dtype=object)
+        for kind, part in values.parts.items():
+            encoded, rows = part.dictionary_encode(), np.flatnonzero(part.is_valid().to_numpy(zero_copy_only=False))
+            is_named = kind in (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT, Kind.BIT)
+            found = [names.partition_of(value) if is_named else None for value in encoded.dictionary.to_pylist()]
+            named[rows] = np.array([*found, None], dtype=object)[:-1][encoded.indices.take(pa.array(rows)).to_numpy(zero_copy_only=False)]
         places: dict[FilePartition | None, int] = {None: -1}
-        codes = np.full(size, -1, dtype=np.int64)
-        for row, value in enumerate(self._column(path)):
-            if self.is_walked[row]:
-                codes[row] = places.setdefault(self._names.partition_of(value), len(places) - 1)
+        codes = np.full(len(self.block), -1, dtype=np.int64)
+        for row in np.flatnonzero(self.is_walked).tolist():
+            codes[row] = places.setdefault(named[row], len(places) - 1)
         self.mark_bad(codes < 0, "partition", is_walked=False)
         return [partition for partition in places if partition is not None], codes
-
-    def _read_arrivals(self) -> None:
-        if (path := self._names.arrival) is not None:
-            self.arrival_us, valid = ticks_of(self._column(path), "auto")
-            self.mark_bad(~valid, "arrival", is_walked=False)
-
-    def _read_ends(self) -> None:
-        if (path := self._plan.end) is None or self._plan.shape is Shape.POINT:
-            return
-        values = self._column(path)
-        ticks, valid = ticks_of(values, self._plan.timestamp_format)
-        present = np.array([not (value is None or value is MISSING or value == "") for value in values], dtype=np.bool_)
-        self.set_ends(self._plan.shape, ticks, valid, present)
-
-    def _parse_keys(self, path: FieldPath | None) -> pa.Array | None:
-        if path is None:
-            return None
-        keys = [key_of(self._with_first_members(row, value, path)) for row, value in enumerate(self._column(path))]
-        return pa.array(keys, type=pa.binary())
-
-    def _with_first_members(self, row: int, value: Any, path: FieldPath) -> Any:
-        # orjson takes the last of equal names, also inside objects and arrays.
-        if type(value) in (dict, list) and self.block.may_repeat_names:
-            from tidegate.records.files.json_values import read_value
-
-            return path_getter(path)(read_value(self.block.text[row]))
-        return value
