@@ -14,6 +14,15 @@ _EACH_INSTANT = PROGRAM + "test_no_instant_shows_that_time_was_cut_or_begun_ther
 
 QUERYING = [
     Bug(
+        "reach-narrows-to-the-poles",
+        "A point within a distance lies in the box that the tree of a table is asked for.",
+        5,
+        "query/operators/joins/reach.py",
+        "highest = np.abs(latitude) + in_latitude\n",
+        "highest = np.abs(latitude)\n",
+        "tests/query/operators/joins/test_lying.py::test_a_point_that_is_near_lies_in_the_box",
+    ),
+    Bug(
         "window-start-inside",
         "A window is (start, end]: an event at its end belongs to it, one at its start does not.",
         5,

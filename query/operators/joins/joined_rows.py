@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Mask
 from query.columns.large_tables import AT_ONCE_BYTES, take_values
-from query.operators.joins.lying import keep, lying_of
+from query.operators.joins.lying import Geometries, keep, lying_of
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.columns_read import ColumnNumbers
@@ -84,14 +84,24 @@ def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[sl
 
 
 def meet_condition(
-    condition: Expr, left: pa.Table, right: pa.Table, pairs: Pairs, width: int, left_bytes: Ticks, right_bytes: Ticks
+    condition: Expr,
+    left: pa.Table,
+    right: pa.Table,
+    pairs: Pairs,
+    width: int,
+    left_bytes: Ticks,
+    right_bytes: Ticks,
+    geometries: Geometries | None = None,
 ) -> Mask:
-    """Return which pairs meet a condition; a pair on which it fails does not. Left rows have *width* columns."""
+    """
+    Return which pairs meet a condition; a pair on which it fails does not. Left rows have *width* columns; *geometries*: those of the two
+    sides that are known already.
+    """
     lying, others = lying_of(condition, width)
     if lying:
-        places = np.arange(len(pairs[0]))
+        places, shapes = np.arange(len(pairs[0])), geometries or Geometries(left, right, width)
         for one in lying:
-            places = places[one.holds(left, right, keep(pairs, places))]
+            places = places[one.holds(shapes, keep(pairs, places))]
         if others is not None:
             places = places[meet_condition(others, left, right, keep(pairs, places), width, left_bytes, right_bytes)]
         met: Mask = np.zeros(len(pairs[0]), dtype=np.bool_)

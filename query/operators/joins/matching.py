@@ -71,6 +71,14 @@ class Matches:
         """Return the matches of some of the asking rows."""
         return replace(self, asking=self.asking[chosen], start=self.start[chosen], count=self.count[chosen])
 
+    def holds(self, asking: Ints, candidate: Ints, rows: int, others: int) -> Mask:
+        """Return which pairs of an asking row and a candidate are among the matches, given how many rows of each side there are."""
+        place, start, end = np.full(others, -1), np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        place[self.candidates] = np.arange(len(self.candidates))
+        start[self.asking], end[self.asking] = self.start, self.start + self.count
+        mask: Mask = (place[candidate] >= start[asking]) & (place[candidate] < end[asking])
+        return mask
+
     def pairs(self) -> Iterator[Pairs]:
         """Yield all pairs, in portions of ``PAIRS_MAX``."""
         ends = np.cumsum(self.count)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +23,9 @@ import pyarrow as pa
 
 from query.columns.large_tables import text_bytes
 from query.operators.joins.joined_rows import add_keys, has_computed_keys, have_all_keys, join_rows, keys_of, meet_condition, portions
+from query.operators.joins.lying import Geometries, SideShapes, lying_of
 from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.near import NearRecords
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
@@ -30,6 +33,11 @@ from query.plan.nodes import ReferenceJoin, predicates_of
 from query.plan.row_tables import Retained, Ticks, concat_rows, no_rows, only_side, rows_table, ticks
 from query.reference.tables import ReferenceTable
 from tidegate.language.expressions.tree import Expr
+
+# With fewer records for each row than this a tree of their geometries does not pay.
+_FEW_RECORDS = 16
+# Most rows, and most pairs that they might have, for which the tree is asked at once.
+_ROWS_AT_ONCE, _PAIRS_AT_ONCE = 10_000, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -76,40 +84,78 @@ class ReferenceTableJoin(InstantRows):
         for matched in matches:
             np.add.at(count, matched.asking, matched.count)
         row_bytes = text_bytes(rows)
-        for first, last in pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), rows.num_rows]):
-            left, right = self._pairs_of_rows(rows, matches, count, first, last)
+        geometries = Geometries(rows, self._records, len(self.node.left.columns), self._record_shapes)
+        # If pairs are too many for the limit, which counts them before conditions, all are made.
+        has_many = len(count) > 0 and count.sum() > _FEW_RECORDS * len(count) and int(count.max()) <= self.pairs_max
+        by_tree = has_many and self._near is not None
+        for first, last in self._blocks(count, by_tree):
+            left, right = self._pairs_of_rows(rows, matches, count, first, last, geometries, by_tree)
             for part in portions((left, right), row_bytes, self._record_bytes):
                 yield join_rows(rows, self._records, (left[part], right[part]), len(self.node.left.columns), system_us[left[part]])
         excess = np.flatnonzero(count > self.pairs_max)
         if len(excess):
             yield Excess(excess, system_us[excess], count[excess] - self.pairs_max).failed_rows(rows, self.pairs_max)
 
-    def _pairs_of_rows(self, rows: pa.Table, matches: Sequence[Matches], count: Ticks, first: int, last: int) -> Pairs:
+    @staticmethod
+    def _blocks(count: Ticks, by_tree: bool) -> Iterator[tuple[int, int]]:
+        """Yield the rows whose pairs are made at once."""
+        if by_tree:
+            size = max(1, min(_ROWS_AT_ONCE, _PAIRS_AT_ONCE // max(int(count.max()), 1)))
+            yield from pairwise([*range(0, len(count), size), len(count)])
+            return
+        yield from pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), len(count)])
+
+    def _pairs_of_rows(
+        self, rows: pa.Table, matches: Sequence[Matches], count: Ticks, first: int, last: int, geometries: Geometries, by_tree: bool
+    ) -> Pairs:
         """Return the results of the rows first <= row < last in their order, as row and record; -1: the row has no match."""
-        chosen = np.zeros(rows.num_rows, dtype=np.bool_)
-        chosen[first:last] = True
-        parts = [pairs for matched in matches for pairs in matched.select(chosen[matched.asking]).pairs()]
-        left, right = (np.concatenate([_zeros(0), *(pairs[side] for pairs in parts)]) for side in (0, 1))
-        order = np.lexsort((right, left))
-        left, right = left[order], right[order]
-        rank = np.arange(len(left)) - (np.cumsum(count[first:last]) - count[first:last])[left - first]
+        left, right = (
+            self._near_pairs(matches, first, last, geometries) if by_tree else _all_pairs(matches, np.arange(first, last), rows.num_rows)
+        )
+        # By the tree all pairs count.
+        rank = _zeros(len(left)) if by_tree else np.arange(len(left)) - (np.cumsum(count[first:last]) - count[first:last])[left - first]
         is_admitted = rank < self.pairs_max
-        matched, found_right = self._filter(rows, (left[is_admitted], right[is_admitted]))
+        matched, found_right = self._filter(rows, (left[is_admitted], right[is_admitted]), geometries)
         if not self.node.outer:
             return matched, found_right
         # A row matched only by records that are left out does have a match.
-        also_matched, _ = self._filter(rows, (left[~is_admitted], right[~is_admitted]))
+        also_matched, _ = self._filter(rows, (left[~is_admitted], right[~is_admitted]), geometries)
         unmatched = np.setdiff1d(np.arange(first, last), np.concatenate([matched, also_matched]))
         left, right = np.concatenate([matched, unmatched]), np.concatenate([found_right, np.full(len(unmatched), -1)])
         order = np.argsort(left, kind="stable")
         return left[order], right[order]
 
-    def _filter(self, rows: pa.Table, pairs: Pairs) -> Pairs:
+    def _near_pairs(self, matches: Sequence[Matches], first: int, last: int, geometries: Geometries) -> Pairs:
+        """Return the pairs of the rows first <= row < last that can meet the condition on how their geometries lie, in their order."""
+        assert self._near is not None
+        row, right = self._near.pairs(self._near.lying.of_side(geometries, 0).at(np.arange(first, last)))
+        left = row + first
+        is_match = np.zeros(len(left), dtype=np.bool_)
+        for matched in matches:
+            is_match |= matched.holds(left, right, geometries.left.num_rows, geometries.right.num_rows)
+        return left[is_match], right[is_match]
+
+    @cached_property
+    def _near(self) -> NearRecords | None:
+        """The records by their geometries, if ON asks how these lie to those of rows; read when they are first needed."""
+        width = len(self.node.left.columns)
+        lying = [] if self.node.residual is None else lying_of(self.node.residual, width)[0]
+        near = next((one for one in lying if one.needs_nearness), None)
+        if near is None:
+            return None
+        return NearRecords.of(near, near.of_side(Geometries(self._records, self._records, width, self._record_shapes), 1).all())
+
+    @cached_property
+    def _record_shapes(self) -> dict[Expr, SideShapes]:
+        """The geometries of records that have been read."""
+        return {}
+
+    def _filter(self, rows: pa.Table, pairs: Pairs, geometries: Geometries) -> Pairs:
         """Return the pairs on which the other conditions of ON are true."""
         if self.node.residual is None:
             return pairs
         width, row_bytes = len(self.node.left.columns), text_bytes(rows)
-        is_met = meet_condition(self.node.residual, rows, self._records, pairs, width, row_bytes, self._record_bytes)
+        is_met = meet_condition(self.node.residual, rows, self._records, pairs, width, row_bytes, self._record_bytes, geometries)
         return pairs[0][is_met], pairs[1][is_met]
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
@@ -123,6 +169,16 @@ class ReferenceTableJoin(InstantRows):
         first = _zeros(len(has_version))
         all_records = np.ones(self._records.num_rows, dtype=np.bool_)
         return list(find_matches(asking, first, first + 1, self._keyed, all_records))
+
+
+def _all_pairs(matches: Sequence[Matches], rows: Ticks, number: int) -> Pairs:
+    """Return all pairs of some of the *number* rows, in their order."""
+    chosen = np.zeros(number, dtype=np.bool_)
+    chosen[rows] = True
+    parts = [pairs for matched in matches for pairs in matched.select(chosen[matched.asking]).pairs()]
+    left, right = (np.concatenate([_zeros(0), *(pairs[side] for pairs in parts)]) for side in (0, 1))
+    order = np.lexsort((right, left))
+    return left[order], right[order]
 
 
 def _zeros(length: int) -> Ticks:

@@ -99,6 +99,58 @@ def test_tables_stream_and_windows_can_be_joined_together() -> None:
     assert program_of(sql, [InputSchema("a"), InputSchema("b")], [names, rates]).plans[0].references == ("rates", "names")
 
 
+# Geometries
+
+CORNERS = st.tuples(st.integers(-3, 3), st.integers(-3, 3))
+PLACES = st.lists(
+    st.fixed_dictionaries(
+        {"k": st.integers(1, 2), "place": st.one_of(st.none(), st.just("nowhere"), CORNERS.map("POINT({0[0]} {0[1]})".format))}
+    ),
+    max_size=12,
+)
+AREAS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.integers(1, 2),
+            "area": st.one_of(
+                st.none(),
+                CORNERS.map(lambda at: f"POLYGON(({at[0]} {at[1]}, {at[0] + 2} {at[1]}, {at[0] + 2} {at[1] + 3}, {at[0]} {at[1]}))"),
+                CORNERS.map("POINT({0[0]} {0[1]})".format),
+            ),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+ASKED = (
+    "ST_WITHIN(x.place, y.area) = 1",
+    "1 = ST_INTERSECTS(y.area, x.place)",
+    "ST_DISTANCE(x.place, y.area) < 250000",
+    "ST_WITHIN(x.place, y.area) = 0",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    PLACES, AREAS, AREAS, st.sampled_from(ASKED), st.booleans(), st.booleans(), st.integers(1, 8), st.lists(st.integers(1, 14), max_size=3)
+)
+def test_a_tree_of_geometries_changes_no_row(
+    places: list[Record], first: list[Record], second: list[Record], asked: str, outer: bool, has_key: bool, pairs_max: int, cuts: list[int]
+) -> None:
+    """Of two versions, with a key and without, beyond the limit of pairs too; level 2, whatever the cuts."""
+    numbered = [[{**record, "n": number} for number, record in enumerate(records)] for records in (first, second)]
+    table = reference((NEVER, numbered[0]), (6, numbered[1]))
+    events = [Event(0, number + 1, {**place, "n": number}) for number, place in enumerate(places)]
+    on = f"{'x.k = y.k AND ' if has_key else ''}{asked} AND x.n + y.n <> 3"
+    sql = f"SELECT x.n AS x, y.n AS y INTO out FROM a TIMESTAMP BY t x {'LEFT' if outer else ''} JOIN r y ON {on}"
+    schemas = [InputSchema("a", is_free=True)]
+    with patch.object(reference_join, "_FEW_RECORDS", 10**9):
+        due = answers_of(sql, {"a": events}, schemas=schemas, references=[table], join_pairs_max=pairs_max)
+    for rows_at_once in (2, 10_000):
+        with patch.object(reference_join, "_FEW_RECORDS", 0), patch.object(reference_join, "_ROWS_AT_ONCE", rows_at_once):
+            assert answers_of(sql, {"a": events}, cuts, schemas=schemas, references=[table], join_pairs_max=pairs_max) == due
+
+
 # Against nested loops
 
 RECORDS = st.lists(st.fixed_dictionaries({"k": st.sampled_from([None, 1, 2, "x", "1"]), "v": st.integers(0, 3)}), max_size=4)

@@ -257,17 +257,28 @@ def _relation(name: str) -> Callable[[Sequence[Variant], int], tuple[Variant, Se
     return compute
 
 
-def _distance(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
-    """Return the length of the geodesic between points; 0 if one of the two is a line or a polygon, as in Stream Analytics."""
+def distances(first: Shapes, second: Shapes, enough: Mask | None = None) -> tuple[npt.NDArray[np.float64], Mask]:
+    """
+    Return for each pair the length of the geodesic between points, and whether both geometries are there; 0 if one of the two is a line or
+    a polygon, as in Stream Analytics. Pairs of points that are not *enough* get infinity: nobody needs to know more.
+    """
     import shapely
 
-    (first, failures), (second, more) = (read_geometries(arg, "ST_DISTANCE") for arg in args)
-    is_known = ~(shapely.is_missing(first) | shapely.is_missing(second) | shapely.is_empty(first) | shapely.is_empty(second))
+    is_known: Mask = ~(shapely.is_missing(first) | shapely.is_missing(second) | shapely.is_empty(first) | shapely.is_empty(second))
     are_points = is_known & (shapely.get_type_id(first) == _POINT) & (shapely.get_type_id(second) == _POINT)
-    metres = np.zeros(length, dtype=np.float64)
+    metres = np.zeros(len(first), dtype=np.float64)
+    if enough is not None:
+        metres[are_points & ~enough] = np.inf
+        are_points &= enough
     ends: list[Any] = [read(shapes[are_points]) for shapes in (first, second) for read in (shapely.get_x, shapely.get_y)]
     if are_points.any():
         metres[are_points] = np.round(_ellipsoid().inv(*ends)[2], _MILLIMETRE_DIGITS)
+    return metres, is_known
+
+
+def _distance(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
+    (first, failures), (second, more) = (read_geometries(arg, "ST_DISTANCE") for arg in args)
+    metres, is_known = distances(first, second)
     return Variant.of(length, {Kind.FLOAT: pa.array(metres, mask=~is_known)}), [*failures, *more]
 
 
