@@ -7,6 +7,7 @@ exists, started at the recorded time, and has our configuration file on its comm
 
 from __future__ import annotations
 
+import math
 import socket
 import subprocess
 import time
@@ -52,13 +53,22 @@ class ServerProcess:
             return
         # It may end by itself at any moment.
         with suppress(psutil.NoSuchProcess):
-            with suppress(psutil.TimeoutExpired):
-                if grace_s > 0:
-                    process.terminate()
-                    process.wait(grace_s)
+            if grace_s > 0:
+                process.terminate()
+                self._await_end(process, grace_s)
             if self.process() is not None:
                 process.kill()
-                process.wait()
+            self._await_end(process, math.inf)
+
+    def _await_end(self, process: psutil.Process, timeout_s: float) -> None:
+        """Wait for its end. It stays listed until the program that started it asks for its exit code, which that may never do."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            with suppress(psutil.TimeoutExpired):
+                process.wait(_POLL_S)
+                return
+            if self.process() is None or time.monotonic() >= deadline_s:
+                return
 
 
 def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerProcess:
