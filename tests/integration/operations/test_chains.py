@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from tidegate.platform.stack.embedded import EmbeddedStack
 
-pytestmark = pytest.mark.integration
+# What one round adds is that all comes together what `make test` plays alone: a chain that is killed with its JVM (test_run.py), a table
+# beside a query that dies (test_beside_query.py), files of a killed job (test_query.py), servers that die (test_stack_faults.py), and
+# result logs of killed queries that a next one reads (tests/query/buckets/test_result_logs.py).
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 SEED = 20260301
 
 

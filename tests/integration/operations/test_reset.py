@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,10 +70,10 @@ def is_event(message: Any) -> bool:
     return bool(message.value()) and len(header(message, HEADER_NAME)) > 0 and message.value()[:1] == b"{"
 
 
-@pytest.fixture
-def chain(tmp_path: Path, stack: SharedStack, postgres: PostgresServer) -> Iterator[Chain]:
-    """A chain that has run once; its raw topic was made and filled by the command line."""
-    topic, folder = fresh("reset"), tmp_path / "job"
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory, stack: SharedStack, postgres: PostgresServer) -> Iterator[Chain]:
+    """A chain that has run once; its raw topic was made and filled by the command line. All tests but the last leave it as it was."""
+    topic, folder = fresh("reset"), tmp_path_factory.mktemp("reset") / "job"
     tables = f"""
 [inputs.events]
 topic = "{topic}"
@@ -150,43 +148,17 @@ def test_a_reset_and_a_new_start_give_the_bytes_of_the_first_run(chain: Chain) -
 def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(chain: Chain, tmp_path: Path) -> None:
     """Killed at one point after the other, each time a step further: until it is done no start goes on with the half that is left."""
     first = chain.made()
-    own = {"TIDEGATE_KAFKA__BOOTSTRAP": chain.stack.bootstrap, "TIDEGATE_REDIS__URL": chain.stack.redis_url}
-    command = [sys.executable, "-P", "-m", "tidegate", "reset", "counts", "--rows", "--yes"]
     for point in RESET_POINTS:
         marker = tmp_path / point
-        process = subprocess.Popen(
-            command, cwd=chain.folder, env=os.environ | own | {VARIABLE: f"{point}:1:{marker}"}, stderr=subprocess.PIPE, text=True
-        )
-        deadline_s = time.monotonic() + 60
-        while not marker.exists():
-            assert process.poll() is None, f"it ended before {point}: {process.communicate()[1]}"
-            assert time.monotonic() < deadline_s, f"not at {point}"
-            time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        reset = chain.space.start("reset", "counts", "--rows", "--yes", **{VARIABLE: f"{point}:1:{marker}"})
+        reset.until(marker.exists, point)
+        reset.kill()
         assert error_code(chain.space.start("query", "both.sql")) == "TG-RESET-UNFINISHED"
     done = chain.tidegate("reset", "counts", "--rows", "--yes")
     assert done.returncode == 0, done.stderr
     assert "an earlier reset is unfinished" in done.stdout
     chain.space.start("query", "both.sql").finish()
     assert chain.made() == first
-
-
-def test_a_job_that_runs_is_not_reset_and_its_raw_topic_not_deleted(chain: Chain, stack: SharedStack) -> None:
-    """Neither while it is seen in Redis, nor while its process has the checkpoint; afterwards both go."""
-    assert chain.tidegate("reset", "events", "--yes").returncode == 0
-    ingest = chain.space.start("ingest", "events").once_started()
-    ingest.until(lambda: ingest.batches > 0, "a batch")
-    refused = chain.tidegate("reset", "events", "--yes", "--format", "json")
-    error = json.loads(refused.stderr.splitlines()[-1])["error"]
-    assert (error["code"], refused.returncode) == ("TG-RESET-RUNNING", 3)
-    kept = chain.tidegate("topic", "delete", chain.topic, "--yes")
-    assert ("TG-RESET-RUNNING" in kept.stderr, kept.returncode) == (True, 3)
-    ingest.stop()
-    deleted = json.loads(chain.tidegate("topic", "delete", chain.topic, "--yes", "--format", "json").stdout)
-    assert (deleted["records"], deleted["deleted"]) == (300, True)
-    assert deleted["redis"], "what the journal knew of it goes too"
-    assert not exists(stack.bootstrap, chain.topic)
 
 
 def test_topics_are_listed_and_described_with_what_they_are(chain: Chain) -> None:
@@ -207,3 +179,20 @@ def test_topics_are_listed_and_described_with_what_they_are(chain: Chain) -> Non
     assert chain.tidegate("topic", "list", "x").returncode == 2
     assert chain.tidegate("topic", "delete").returncode == 2
     assert chain.tidegate("topic", "delete", other, "--yes").returncode == 0
+
+
+def test_a_job_that_runs_is_not_reset_and_its_raw_topic_not_deleted(chain: Chain, stack: SharedStack) -> None:
+    """Neither while it is seen in Redis, nor while its process has the checkpoint; afterwards both go."""
+    assert chain.tidegate("reset", "events", "--yes").returncode == 0
+    ingest = chain.space.start("ingest", "events").once_started()
+    ingest.until(lambda: ingest.batches > 0, "a batch")
+    refused = chain.tidegate("reset", "events", "--yes", "--format", "json")
+    error = json.loads(refused.stderr.splitlines()[-1])["error"]
+    assert (error["code"], refused.returncode) == ("TG-RESET-RUNNING", 3)
+    kept = chain.tidegate("topic", "delete", chain.topic, "--yes")
+    assert ("TG-RESET-RUNNING" in kept.stderr, kept.returncode) == (True, 3)
+    ingest.stop()
+    deleted = json.loads(chain.tidegate("topic", "delete", chain.topic, "--yes", "--format", "json").stdout)
+    assert (deleted["records"], deleted["deleted"]) == (300, True)
+    assert deleted["redis"], "what the journal knew of it goes too"
+    assert not exists(stack.bootstrap, chain.topic)

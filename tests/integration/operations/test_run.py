@@ -138,16 +138,20 @@ def test_one_process_and_many_write_the_same(
 def test_kills_of_the_process_and_stages_that_move_change_nothing(
     open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str], apart: tuple[Workspace, str]
 ) -> None:
-    """kill -9 of driver, planner, JVM and workers at a drawn moment; then one query runs in a process of its own."""
+    """
+    kill -9 of driver, planner, JVM and workers at a drawn moment; then one query runs in a process of its own.
+
+    Only what is killed has a JVM of its own.
+    """
     together, tag = project(open_, stack, tmp_path / "together", raw)
     job = start_in_small_batches(together, 200)
     job.until(lambda: job.batches > 0, "it has begun")
     time.sleep(random.Random(7).uniform(0, 4))
     job.kill()
-    moved = together.start_alone("query", "counts")
+    moved = together.start("query", "counts")
     moved.until(lambda: moved.batches > 0, "it has read")
     moved.stop()
-    job = together.start_alone("run", "--until-end")
+    job = together.start("run", "--until-end")
     assert job.wait() == 0, job.errors[-3000:]
     check_equal(together, tag, apart)
 

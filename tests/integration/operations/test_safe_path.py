@@ -25,6 +25,9 @@ late = "1d"
 
 [outputs.all]
 topic = "{topic}.all"
+
+[queries.all]
+script = "all.sql"
 """
 
 
@@ -33,10 +36,10 @@ def test_no_process_of_a_job_imports_a_file_of_the_working_folder(stack: Stack, 
     topic = create(stack.bootstrap, fresh("safe-path"), PARTITIONS)
     produce(stack.bootstrap, topic, draw(31, EVENTS, PARTITIONS))
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        script = space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")
+        space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")
         names = plant_modules(tmp_path)
         assert {"ordering", "ingest", "query", "sinks", "tidegate", "random", "json", "numpy", "pyspark", "confluent_kafka"} <= names
-        space.start_alone("ingest", "events", "--until-end").finish()
-        space.start_alone("query", script, "--until-end").finish()
+        # Both stages: one driver and one JVM start what two jobs would.
+        space.start_alone("run", "--until-end").finish()
     assert not (tmp_path / "imported").exists()
     assert read_ordered(stack.bootstrap, f"{topic}.all", 1).events

@@ -124,7 +124,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(PROGRAMS))
+# All programs have one door; that each of them goes through it shows the next test.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in ("query", "python -m ingest") else pytest.mark.deep) for kind in PROGRAMS]
+)
 def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: Path) -> None:
     """
     From the moment on at which a line of ours runs: before, a signal ends Python itself. A command that is quicker than the signal ends

@@ -6,6 +6,7 @@ store and in HDFS, verified there.
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -178,6 +179,7 @@ files = "same"
 file_span = "1m"
 """
 )
+KILLS = 3 if os.environ.get("TIDEGATE_TEST_ALL_CASES") else 1
 QUERY = """
 SELECT k, System.Timestamp() AS w, COUNT(*) AS n, SUM(v) AS total
 FROM events TIMESTAMP BY at OVER k
@@ -202,12 +204,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 def test_a_killed_query_publishes_each_file_once(store: tuple[str, dict[str, str]], stack: Stack, tmp_path: Path) -> None:
     """Levels 1 and 2: after kills the files are those of an undisturbed job in a folder; verify says so, and finds one changed byte."""
     topic, (url, credentials) = create(stack.bootstrap, fresh("objects"), 2), store
-    produce(stack.bootstrap, topic, draw(5, 8_000, 2, bad=0.01))
+    produce(stack.bootstrap, topic, draw(5, 3_000, 2, bad=0.01, gaps_ms=(0, 3, 8, 54, 240)))
     with workspace(tmp_path, stack, TABLES.format(topic=topic, url=url)) as space:
         space.start("ingest", "events", "--until-end").finish()
         query = space.script("counts.sql", QUERY)
-        small = settings_of(query__max_events_per_batch=800)
-        for _ in range(3):
+        small = settings_of(query__max_events_per_batch=500)
+        for _ in range(KILLS):
             killed = space.start("query", query, "--into", "counts", *small, **credentials)
             killed.until(partial(_has_batch, killed), "a batch")
             killed.kill()

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,27 +42,20 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 class Resets:
     """Runs the command in a folder."""
 
-    def __init__(self, folder: Path, stack: SharedStack, marks: Path) -> None:
-        self._folder, self._marks = folder, marks
+    def __init__(self, space: Workspace, stack: SharedStack, marks: Path) -> None:
+        self._space, self._marks = space, marks
         self._environment = os.environ | {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
 
     def kill_at(self, point: str, passage: int = 1) -> None:
         """Stop it at the point, and then kill it."""
         marker = self._marks / f"{point}-{passage}".replace(" ", "-")
-        stops = {VARIABLE: f"{point}:{passage}:{marker}"}
-        command = [sys.executable, "-P", "-m", "tidegate", *ARGUMENTS]
-        process = subprocess.Popen(command, cwd=self._folder, env=self._environment | stops, stdout=subprocess.DEVNULL)
-        deadline_s = time.monotonic() + 120
-        while not marker.exists():
-            assert process.poll() is None, f"it has ended before {point}"
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        command = self._space.start(*ARGUMENTS, **{VARIABLE: f"{point}:{passage}:{marker}"})
+        command.until(marker.exists, point)
+        command.kill()
 
     def finish(self) -> str:
         """Run it to its end; return what it printed."""
-        done = run_command(self._folder, *ARGUMENTS, environment=self._environment)
+        done = run_command(self._space.folder, *ARGUMENTS, environment=self._environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -78,7 +67,7 @@ def resets(make_space: Callable[..., Workspace], topic: ResultTopic, stack: Shar
         topic.write(partition, 0, RESULTS)
     space = make_space()
     space.start(*SINK).finish()
-    return space, Resets(space.folder, stack, tmp_path)
+    return space, Resets(space, stack, tmp_path)
 
 
 def test_a_kill_after_each_step_is_mended_by_the_same_command(
