@@ -28,24 +28,36 @@ def test_an_installation_without_the_example_says_so(tmp_path: Path, monkeypatch
     assert (missing.value.code, missing.value.exit_code) == ("TG-DEMO-MISSING", 2)
 
 
-@pytest.mark.heavy
-@pytest.mark.integration
-def test_the_demo_of_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
-    """
-    Level 3: without a checkout, a lake or a PostgreSQL client; every result is as the naive oracle says. The stages in one process, and in
-    a process each, write the same bytes. The data is small.
-    """
-    site = tmp_path / "site"
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """That of an installed wheel, without a checkout, a lake or a PostgreSQL client; its data is small."""
+    folder = tmp_path_factory.mktemp("wheel")
+    site = folder / "site"
     environment = install(ROOT, site)
     data = site / "tidegate" / "flights_demo" / "flights.parquet"
     assert data.stat().st_size < 2**20
     # These packages are installed for the tests; a plain wheel does not bring them.
-    hidden = tmp_path / "hidden"
+    hidden = folder / "hidden"
     hidden.mkdir()
     blocker = "import sys\nsys.modules['psycopg'] = None\nimport importlib.util as u\nf = u.find_spec\n"
     blocker += "u.find_spec = lambda name, *a: None if name == 'deltalake' else f(name, *a)\n"
     (hidden / "sitecustomize.py").write_text(blocker)
-    environment |= {"PYTHONPATH": os.pathsep.join([str(hidden), environment["PYTHONPATH"]])}
+    return environment | {"PYTHONPATH": os.pathsep.join([str(hidden), environment["PYTHONPATH"]])}
+
+
+@pytest.mark.heavy
+@pytest.mark.integration
+def test_the_demo_of_a_wheel_runs_outside_the_checkout(environment: dict[str, str], tmp_path: Path) -> None:
+    """Level 3: every result is as the naive oracle says."""
+    assert _results(tmp_path / "together", environment)
+
+
+# Five processes with a JVM each. That one process and many write the same, `make test` shows in tests/integration/operations/test_run.py.
+@pytest.mark.heavy
+@pytest.mark.integration
+@pytest.mark.deep
+def test_the_demo_of_a_wheel_writes_the_same_by_a_process_each(environment: dict[str, str], tmp_path: Path) -> None:
+    """Level 3: the stages in one process, and in a process each, write the same bytes."""
     assert _results(tmp_path / "together", environment) == _results(tmp_path / "apart", environment, "--apart")
 
 

@@ -51,7 +51,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-@pytest.mark.parametrize("version", interpreters())
+# To look for them takes a second, in each process that collects tests: they are needed where deep tests run.
+@pytest.mark.parametrize("version", interpreters() if os.environ.get("TIDEGATE_TEST_ALL_CASES") else [f"3.{sys.version_info.minor}"])
 def test_the_plugin_is_tested_beside_a_wheel(version: str, wheels: list[Path], tmp_path: Path) -> None:
     """Nothing of the checkout is there: only the wheels, what they ask for, and the plugin's tests."""
     python = tmp_path / "venv" / "bin" / "python"

@@ -73,7 +73,8 @@ def run_tests(tests: Iterable[str], bug: Bug | None = None) -> Outcome:
         for name in _COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+                # Bytecode holds for copies, which keep the times of their sources; but what pytest compiled names the source itself.
+                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*-pytest-*", ".*"))
             else:
                 shutil.copy2(source, copy / name)
         (copy / "conftest.py").write_text(_CONFTEST, "utf-8")

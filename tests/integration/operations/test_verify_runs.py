@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
-EVENTS, PARTITIONS, RUNS = 3_000, 2, 3
+EVENTS, PARTITIONS, RUNS = 1_500, 2, 3
 KEYS = ("a", "bb", "Zürich", None, *(f"key{number}" for number in range(8)))
 TABLES = """
 [inputs.events]
@@ -69,7 +69,7 @@ SHAPES = {
 def make_runs(space: Workspace, topic: str) -> None:
     """Three runs of each shape, gone on with as docs/operate/starting.md says; each run adds another number to a column."""
     space.script("counts.sql", COUNTS)
-    raws, each = draw(12, EVENTS, PARTITIONS, keys=KEYS, gaps_ms=(0, 10, 50, 100, 290)), EVENTS // RUNS
+    raws, each = draw(12, EVENTS, PARTITIONS, keys=KEYS, gaps_ms=(0, 20, 100, 200, 580)), EVENTS // RUNS
     for number in range(RUNS):
         is_last = number == RUNS - 1
         produce(space.stack.bootstrap, topic, raws[number * each : (number + 1) * each])
@@ -82,7 +82,7 @@ def make_runs(space: Workspace, topic: str) -> None:
         else:
             ingest.finish()
         flags = settings_of(query__max_events_per_batch=200)
-        _end(space.start("query", "counts.sql", *flags), 4, is_last=is_last)
+        _end(space.start("query", "counts.sql", *flags), 2, is_last=is_last)
         jobs = []
         for shape, script in SHAPES.items():
             shutil.rmtree(_checkpoint(space, topic, shape), ignore_errors=True)
