@@ -16,8 +16,9 @@ window that waits in a query gets its estimate at most half the late tolerance l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -25,35 +26,53 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.offsets import PlannedPosition, Positions
-from ingest.planner import stage_progress
 from ingest.planner.silences import Silences, boot_id
-from ingest.planner.stage_progress import StageProgress
+from ingest.planner.stage_progress import StageProgress, read_stage_progress
 from ordering.protocol.journal import Silence
 from ordering.ticks import NEVER, TICK_MIN
 from tidegate.platform.kafka.admin import Admin
 
 
 class _Stages:
-    """The progress of the stages: their last *reports*, those *current* at their partition's position, and the slowest arrival."""
+    """
+    The progress of the stages: their last *reports*, those *current* at their partition's position, and the slowest arrival. Reports of
+    partitions without a position are another task's.
+    """
 
     def __init__(self, positions: Positions, reports: Mapping[Partition, StageProgress]) -> None:
         self.positions, self.reports = positions, reports
-        known = {partition: reports[partition] for partition in positions if partition in reports}
-        self.current = {partition: report for partition, report in known.items() if report.next_offset == positions[partition].next_offset}
-        filled = [partition for partition in known if not self.is_empty_so_far(partition)]
-        arrivals_us = (max(known[partition].arrival_us, positions[partition].frontier_us) for partition in filled)
+        own = {partition: reports[partition] for partition in positions if partition in reports}
+        self.current = {partition: report for partition, report in own.items() if report.next_offset == positions[partition].next_offset}
+        filled = [partition for partition in reports if not self.is_empty_so_far(partition)]
+        arrivals_us = (
+            max(reports[partition].arrival_us, positions[partition].frontier_us if partition in positions else NEVER)
+            for partition in filled
+        )
         self.slowest_us = min(arrivals_us, default=None)
 
     def is_empty_so_far(self, partition: Partition) -> bool:
+        if partition not in self.positions:
+            return not self.reports[partition].has_arrived
         is_unarrived = partition in self.current and not self.current[partition].has_arrived
         return is_unarrived or self.positions[partition].next_offset == 0
 
 
 class IdleEstimates:
-    """Estimates for the silent partitions of one job."""
+    """
+    Estimates for the silent partitions of one job: of all in its planner, of a task's own in an open batch. *read_progress* returns the
+    progress of all stages; by default that of the last batch.
+    """
 
-    def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        plan: IngestPlan,
+        admin: Admin,
+        journal: JournalClient,
+        log: FilteringBoundLogger,
+        read_progress: Callable[[], Mapping[Partition, StageProgress]] | None = None,
+    ) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
+        self._read_progress = read_progress or partial(read_stage_progress, Path(plan.checkpoint))
         settings = plan.settings
         self._late_us = settings.policies().late_us
         self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us, (self._late_us or 0) // 2)
@@ -76,7 +95,8 @@ class IdleEstimates:
         due = self._select_due(positions, asked_us)
         if not due:
             return {}
-        stages = _Stages(positions, stage_progress.read_stage_progress(Path(self._plan.checkpoint)))
+        known = {*positions, *self._plan.partitions}
+        stages = _Stages(positions, {partition: report for partition, report in self._read_progress().items() if partition in known})
         # Records of an open transaction have not been read yet, so the end must include them.
         ends = self._admin.ends(due, committed=False)
         silent = {partition: positions[partition] for partition in due if ends[partition] == positions[partition].next_offset}
@@ -116,11 +136,11 @@ class IdleEstimates:
     def _observe_arrivals(self, stages: _Stages) -> None:
         for partition, report in stages.reports.items():
             # An open batch reads ends that the planner has not seen.
-            if report.seen_us and partition in stages.positions and self._has_one_clock(partition[0]):
+            if report.seen_us and self._has_one_clock(partition[0]):
                 self._silences.observe_tick(partition, report.arrival_us, report.seen_us)
         for partition, report in stages.current.items():
             # Once an estimate is in force, A is no longer the arrival of a record.
-            if report.has_arrived and not _has_estimate(stages.positions[partition]):
+            if report.has_arrived and not report.estimated_us and not _has_estimate(stages.positions[partition]):
                 self._newest_us = max(self._newest_us, report.arrival_us, report.complete_us)
                 if self._has_one_clock(partition[0]):
                     self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
@@ -159,6 +179,9 @@ class IdleEstimates:
             if _has_estimate(position):
                 # The estimate in force was sound at its time, so counting on from it is sound too.
                 self._silences.count_from(partition, position.frontier_us, asked_us)
+            elif partition in stages.current and stages.current[partition].estimated_us:
+                # An open batch has made it: its time counts from then, not from when the end was first seen.
+                self._silences.count_from(partition, stages.current[partition].arrival_us, stages.current[partition].estimated_us)
             elif stages.is_empty_so_far(partition):
                 if not self._settle_base(partition, stages.slowest_us, asked_us):
                     continue

@@ -32,9 +32,15 @@ class StageProgress:
     complete_us: int
     # Number of held events.
     held: int
-    # As in the report: the number of a batch that stayed open, and the clock after its last record was read.
+    # As in the report: the number of a batch that stayed open, and the clock when A was known there to be reached.
     open_batch: int = -1
     seen_us: int = 0
+    estimated_us: int = 0
+
+    @classmethod
+    def of_report(cls, report: IngestReport) -> StageProgress:
+        open_batch = report.open_batch, report.seen_us, report.estimated_us
+        return cls(report.next_offset, report.arrival_us, report.complete_us, report.held, *open_batch)
 
     @property
     def has_arrived(self) -> bool:
@@ -49,9 +55,7 @@ class StageProgressWriter:
 
     def accept_reports(self, reports: Iterable[IngestReport]) -> None:
         for report in reports:
-            self._progress[report.place] = StageProgress(
-                report.next_offset, report.arrival_us, report.complete_us, report.held, report.open_batch, report.seen_us
-            )
+            self._progress[report.place] = StageProgress.of_report(report)
         stored = {partition_name(partition): astuple(progress) for partition, progress in self._progress.items()}
         replace_text(self._folder / _FILE, json.dumps(stored), is_synced=False)
 

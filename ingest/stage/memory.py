@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ingest.config import IngestPlan
 from ingest.journal.client import JournalClient
+from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.worker import WORKER
 
 
@@ -15,6 +16,8 @@ class JobMemory:
     def __init__(self) -> None:
         # The journal as an open batch knows it; None: none has asked, or it did not answer the last one.
         self.journal: JournalClient | None = None
+        # The client that an open batch asks for ends; None: none has asked.
+        self.admin: Admin | None = None
         # How long the last task waited for acknowledgements, seconds: part of its next report.
         self._waited_s = 0.0
 

@@ -5,8 +5,11 @@ Law: in each round the records that have come are closed in the journal first, w
 judged and their events written; and only once these are acknowledged do the CTIs above them follow. A round is a range that the stage plans
 itself, so the events are those of any other cut. Without the journal no record is judged: the batch ends, and the planner decides.
 
-The batch ends when its span is over, or somebody asks for it (:mod:`ingest.open_batches`). It also ends when a partition is silent whose
-silence advances time, because only the planner makes estimates. A task that ends asks for the end of the others: none waits for it longer.
+While a partition is silent whose silence advances time, the task makes its estimates, by the rules of the planner
+(:mod:`ingest.planner.idle_estimates`). An estimate too is a range that the stage plans itself: an empty one.
+
+The batch ends when its span is over, or somebody asks for it (:mod:`ingest.open_batches`). A task that ends asks for the end of the others:
+none waits for it longer.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import KafkaException
+
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.offsets import PlannedPosition
 from ingest.open_batches import is_stopping, read_request, request_end
 from ingest.planned_range import IngestRange
+from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.silences import boottime_us
+from ingest.planner.stage_progress import StageProgress, read_stage_progress
 from ingest.stage.memory import JobMemory
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
@@ -37,7 +44,7 @@ from tidegate.platform.observe.reports import IngestReport
 
 # How long one reader waits for records, milliseconds: the only one of a task, or each of several in turn.
 _WAIT_MS, _WAIT_IN_TURN_MS = 100, 5
-# How often requests are looked for, seconds.
+# How often requests and silences are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so long for each CTI that the last one wrote, but not longer than _ROUND_MAX_S: CTIs cost their readers too.
 _ROUND_OF_CTI_S, _ROUND_MAX_S = 0.001, 0.05
@@ -54,7 +61,7 @@ class Walk(Protocol):
     @property
     def next_offset(self) -> int: ...
     def reader(self, planned: IngestRange) -> RangeReader: ...
-    def go_on(self, records: Records, end: PlannedPosition) -> None: ...
+    def go_on(self, records: Records | None, end: PlannedPosition) -> None: ...
     def pop_ctis(self, *, is_last: bool) -> list[Cti]: ...
     def finish(self, substreams: int | None = None) -> IngestReport: ...
     def report(self, substreams: int | None = None) -> IngestReport: ...
@@ -67,22 +74,46 @@ class OpenRange:
     planned: IngestRange
     walk: Walk
     save: Callable[[], None]
-    # The clock for durations after its last record was read beyond the planned part, microseconds; 0: none was.
+    # The clock for durations when its arrival frontier was known to be reached, microseconds: after the last record was read beyond the
+    # planned part, or else after the last estimate. The other one is 0.
     seen_us: int = 0
-    # Since when it is silent, by the monotonic clock.
-    silent_since_s: float = 0.0
+    estimated_us: int = 0
+    # The estimate in force where it stands; 0: none is known.
+    frontier_us: int = 0
 
     @property
     def place(self) -> Partition:
         """The input partition."""
         return self.planned.topic, self.planned.partition
 
+    @property
+    def position(self) -> PlannedPosition:
+        """Where it stands."""
+        return PlannedPosition(self.walk.next_offset, self.frontier_us)
+
+    def open(self) -> None:
+        """Go on beyond the planned part."""
+        self.estimated_us = boottime_us()
+        marks = self.planned.marks
+        self.frontier_us = marks[-1][1] if marks and marks[-1][0] == self.walk.next_offset else 0
+
     def read(self, wait_ms: int) -> Records | None:
         """Return the records that come within *wait_ms*, None if there are none."""
-        records = self.walk.reader(self.planned).read_on(self.walk.next_offset, wait_ms)
-        if records is not None:
-            self.seen_us, self.silent_since_s = boottime_us(), time.monotonic()
-        return records
+        return self.walk.reader(self.planned).read_on(self.walk.next_offset, wait_ms)
+
+    def judge(self, records: Records, end: PlannedPosition) -> None:
+        """Judge *records* up to *end*."""
+        self.walk.go_on(records, end)
+        self.seen_us, self.estimated_us, self.frontier_us = boottime_us(), 0, 0
+
+    def estimate(self, end: PlannedPosition) -> None:
+        """Raise the arrival frontier to that of *end*."""
+        self.walk.go_on(None, end)
+        self.seen_us, self.estimated_us, self.frontier_us = 0, boottime_us(), end.frontier_us
+
+    def report(self, report: IngestReport, batch: int) -> IngestReport:
+        """Return the *report* of its walk as one of an open *batch*."""
+        return replace(report, open_batch=batch, seen_us=self.seen_us, estimated_us=self.estimated_us)
 
 
 Piece = tuple[OpenRange, Records]
@@ -106,38 +137,38 @@ class OpenBatch:
     ) -> None:
         self._plan, self._ranges, self._publish, self._tell = plan, ranges, publish, tell
         self._folder = Path(plan.checkpoint)
-        settings = plan.settings
-        self._span_s, self._silence_s = settings.batch_span_us / SECOND_US, settings.idle_cadence_us / SECOND_US
-        has_estimates = settings.policies().late_us is not None
-        self._heard = [opened for opened in ranges if has_estimates and opened.planned.topic in plan.estimates]
+        self._span_s = plan.settings.batch_span_us / SECOND_US
+        self._memory = memory = JobMemory.of(plan)
+        admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
+        self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
+        self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)
         self._wait_ms = _WAIT_MS if len(ranges) == 1 else _WAIT_IN_TURN_MS
         self._turn = 0
         self._parent = os.getppid()
-        self._looked_s, self._told_s = 0.0, time.monotonic()
+        self._looked_s, self._silences_s, self._told_s = 0.0, 0.0, time.monotonic()
         self._is_asked = False
 
     def run(self) -> None:
         """Go on until the batch ends. Raises TidegateError as a walk does."""
         began_s = time.monotonic()
         for opened in self._ranges:
-            opened.silent_since_s = began_s
+            opened.open()
+        self._observe(self._ranges)
         try:
             round_s = self._write_ctis()
             while not self._is_over(time.monotonic(), began_s):
-                pieces = self._read()
-                if not pieces:
-                    continue
+                pieces, read_s = self._read(), time.monotonic()
                 if not self._judge(pieces):
                     break
-                time.sleep(max(round_s - (time.monotonic() - pieces[0][0].silent_since_s), 0))
+                if not self._raise_silent() and not pieces:
+                    continue
+                time.sleep(max(round_s - (time.monotonic() - read_s), 0))
                 round_s = self._write_ctis()
         finally:
             request_end(self._folder)
 
     def _is_over(self, now_s: float, began_s: float) -> bool:
         if now_s - began_s >= self._span_s:
-            return True
-        if any(now_s - opened.silent_since_s >= self._silence_s for opened in self._heard):
             return True
         if now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
@@ -165,24 +196,55 @@ class OpenBatch:
 
     def _judge(self, pieces: Sequence[Piece]) -> bool:
         """Close the records in the journal, then judge them; return False if the journal has not closed all: the batch must end."""
+        if not pieces:
+            return True
         ends = {opened.place: int(records.offset[-1]) + 1 for opened, records in pieces}
         closed = self._close({opened.place: opened.walk.next_offset for opened, _ in pieces}, ends)
         for opened, records in pieces:
             if opened.place in closed:
-                opened.walk.go_on(records, closed[opened.place])
+                opened.judge(records, closed[opened.place])
+        self._observe([opened for opened, _ in pieces])
         return len(closed) == len(pieces)
+
+    def _observe(self, ranges: Sequence[OpenRange]) -> None:
+        """Let silences begin where *ranges* stand: what lies below was there before the clock was read."""
+        positions, now_us = {opened.place: opened.walk.next_offset for opened in ranges}, boottime_us()
+        self._estimates.observe_ends(positions, now_us)
+        self._estimates.observe_planned(positions, now_us)
+
+    def _raise_silent(self) -> bool:
+        """Make the estimates that are due; return whether there were any."""
+        now_s = time.monotonic()
+        if now_s - self._silences_s < _LOOK_EVERY_S:
+            return False
+        self._silences_s = now_s
+        positions = {opened.place: opened.position for opened in self._ranges}
+        self._journal.move_to(positions)
+        try:
+            raised = self._estimates.raise_silent(positions, boottime_us())
+        except (KafkaException, TidegateError) as error:
+            _log.warning("an open batch ends: nobody says whether its partitions are silent", reason=str(error))
+            request_end(self._folder)
+            return False
+        for opened in self._ranges:
+            if opened.place in raised:
+                opened.estimate(raised[opened.place])
+        return bool(raised)
+
+    def _read_progress(self) -> dict[Partition, StageProgress]:
+        """Return how far all ranges have come: those of other tasks up to their last batch."""
+        own = {opened.place: StageProgress.of_report(opened.report(opened.walk.report(), -1)) for opened in self._ranges}
+        return read_stage_progress(self._folder) | own
 
     def _close(self, starts: dict[Partition, int], ends: dict[Partition, int]) -> dict[Partition, PlannedPosition]:
         """Close ranges in the journal; return the ends, with their facts, of those that are closed for certain."""
-        memory = JobMemory.of(self._plan)
-        journal = memory.journal = memory.journal or _open_journal(self._plan)
-        journal.move_to({opened.place: PlannedPosition(opened.walk.next_offset) for opened in self._ranges})
-        journal.observe_records(ends)
-        closed = journal.close_ranges(starts, ends) if journal.is_available() else {}
+        self._journal.move_to({opened.place: opened.position for opened in self._ranges})
+        self._journal.observe_records(ends)
+        closed = self._journal.close_ranges(starts, ends) if self._journal.is_available() else {}
         # Without the journal's planning times the wall clock would count, which a replay cannot repeat.
         certain = {partition: end for partition, end in closed.items() if end.spans and not end.is_unclosed}
         if len(certain) < len(starts):
-            memory.journal = None
+            self._memory.journal = None
             _log.warning("an open batch ends: the journal does not answer")
         return certain
 
@@ -193,7 +255,7 @@ class OpenBatch:
         return min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S)
 
 
-def _open_journal(plan: IngestPlan) -> JournalClient:
+def _open_journal(plan: IngestPlan, admin: Admin) -> JournalClient:
     # Records that the journal has not closed are the planner's to plan: it tells Spark's offset of them.
     pausing = replace(plan, settings=plan.settings.model_copy(update={"journal_outage": "pause"}))
-    return JournalClient(pausing, _log, partial(Admin(plan.kafka, ANSWER_S).ends, committed=False))
+    return JournalClient(pausing, _log, partial(admin.ends, committed=False))

@@ -101,7 +101,7 @@ class IngestStage:
 
         with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
             OpenBatch(self._plan, ranges, publish, self._tell).run()
-        return [replace(self._close(opened), open_batch=batch, seen_us=opened.seen_us) for opened in ranges]
+        return [opened.report(self._close(opened), batch) for opened in ranges]
 
     def _tell(self, opened: OpenRange) -> None:
         # Costs, breaks and jumps are those of a whole batch: the report at its end has them.

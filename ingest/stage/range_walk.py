@@ -83,10 +83,12 @@ class RangeWalk(RecordJudge):
         self._end_range(end, marks, is_final=planned.is_final, joins=planned.joins)
         self._output.write_compared(self._state.seq)
 
-    def go_on(self, records: Records, end: PlannedPosition) -> None:
-        """Judge *records*, the next ones, in a range of their own up to *end*, which has its facts: the journal has closed it."""
+    def go_on(self, records: Records | None, end: PlannedPosition) -> None:
+        """
+        Judge *records*, the next ones, in a range of their own up to *end*, which has its facts: the journal has closed it. Without records
+        the range is empty, and its facts are in the journal.
+        """
         self._tally.start_clock()
-        self._tally.add_records(records)
         piece = replace(
             self._planned,
             start=self.next_offset,
@@ -94,7 +96,7 @@ class RangeWalk(RecordJudge):
             marks=end.marks_with_end(),
             imports=end.imports_with_end(),
             spans=end.spans,
-            base_us=0,
+            base_us=end.base_us,
             conflicts=end.conflicts,
             losses=end.losses,
             clamped=end.clamped,
@@ -102,7 +104,9 @@ class RangeWalk(RecordJudge):
         )
         marks = self._begin_range(piece, is_first=False)
         pause_at("open piece read")
-        self.judge(piece.topic, piece.partition, records, marks)
+        if records is not None:
+            self._tally.add_records(records)
+            self.judge(piece.topic, piece.partition, records, marks)
         self._end_range(piece.end, marks)
 
     def finish(self, substreams: int | None = None) -> IngestReport:

@@ -6,6 +6,7 @@ from planted.bug import Bug
 
 _OPEN = "tests/ingest/stage/test_open_batch.py::"
 _CUT = _OPEN + "test_events_do_not_depend_on_where_open_batches_are_cut"
+_ESTIMATES = _OPEN + "test_estimates_of_open_batches_and_of_the_planner_hold"
 
 OPENING = [
     Bug(
@@ -52,6 +53,33 @@ OPENING = [
         "                start=first.next_offset,\n",
         "                start=judged_positions({partition: first}, self._folder)[partition].next_offset,\n",
         _OPEN + "test_the_report_of_a_batch_that_was_not_committed_is_no_position",
+    ),
+    Bug(
+        "open-estimate-not-journaled",
+        "An open batch uses the estimate that the journal has agreed to, none of its own.",
+        3,
+        "ingest/stage/open_batch.py",
+        "        self.walk.go_on(None, end)\n",
+        "        self.walk.go_on(None, replace(end, frontier_us=end.frontier_us + 1_000_000))\n",
+        _ESTIMATES,
+    ),
+    Bug(
+        "open-estimate-counted-from-the-end-seen",
+        "The planner counts on from an open batch's estimate from when it was made, not from when the end was first seen.",
+        3,
+        "ingest/planner/idle_estimates.py",
+        "            elif partition in stages.current and stages.current[partition].estimated_us:\n",
+        "            elif False:\n",
+        _ESTIMATES,
+    ),
+    Bug(
+        "open-estimate-as-an-arrival",
+        "An estimate of an open batch is no arrival that shows the brokers' clock.",
+        3,
+        "ingest/stage/open_batch.py",
+        "        self.seen_us, self.estimated_us, self.frontier_us = 0, boottime_us(), end.frontier_us\n",
+        "        self.estimated_us, self.frontier_us = boottime_us(), end.frontier_us\n",
+        _ESTIMATES,
     ),
     Bug(
         "open-before-a-skip",

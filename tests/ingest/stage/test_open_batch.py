@@ -28,13 +28,15 @@ from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
 from ingest.planned_range import IngestRange
+from ingest.planner import idle_estimates, planner
 from ingest.planner.opening import may_stay_open, why_closed
 from ingest.planner.planner import IngestPlanner
-from ingest.planner.stage_progress import StageProgressWriter
+from ingest.planner.stage_progress import StageProgressWriter, read_stage_progress
 from ingest.replay.walk import ReplayingWalk
 from ingest.skips import Skip
 from ingest.stage import open_batch, processor
 from ingest.stage.memory import JobMemory
+from ingest.stage.open_batch import OpenRange
 from ingest.stage.processor import IngestStage
 from ordering.model.state import Delta, State
 from ordering.protocol.facts import FactKind
@@ -250,7 +252,8 @@ class Job:
         """Start the processes anew."""
         if settings:
             self.plan = replace(self.plan, **settings)
-        JobMemory.of(self.plan).journal = None
+        memory = JobMemory.of(self.plan)
+        memory.journal = memory.admin = None
         self.writer = Writer(self.world)
         self.planner = IngestPlanner(self.plan)
         self.planner.__dict__["_admin"] = self._brokers
@@ -393,12 +396,12 @@ def estimate(job: Job) -> None:
         job.journal.execute([Raise(FactKind.ESTIMATE, job.plan.journal_key(partition), log.end, raised_us)])
 
 
-def play(job: Job) -> None:
-    """Run batches of all kinds until everything is judged."""
+def play(job: Job, *, estimates: bool = True) -> None:
+    """Run batches of all kinds until everything is judged; *estimates*: others make some."""
     world = job.world
     while min(job.judged.values()) < EVENTS:
         world.grow()
-        if world.chance.random() < 0.4:
+        if estimates and world.chance.random() < 0.4:
             estimate(job)
         world.rounds_left = world.chance.randint(1, 25)
         # The first batches die in any case.
@@ -497,12 +500,105 @@ def test_a_stop_ends_the_open_batch_and_nothing_more_is_planned(server: Server, 
     check_law(job)
 
 
-@pytest.mark.parametrize(("settings", "estimates"), [({"batch_span": "200ms"}, ()), ({"idle_cadence": "200ms"}, ("raw",))])
-def test_an_open_batch_ends_after_its_span_or_a_silence_that_advances_time(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], estimates: tuple[str, ...]
+class Clocked(World):
+    """Records are appended when the brokers' clock shows their arrival; the clock for durations goes with it."""
+
+    now_us = 1_700_000_000_000_000
+
+    def grow(self) -> None:
+        """Let some time pass."""
+        self.now_us += self.chance.choice([1, 1_000, 40_000, 700_000])
+        for log in self.logs.values():
+            while log.end < EVENTS and self.arrival_us(log, log.end) <= self.now_us:
+                log.end += 1
+
+    def arrival_us(self, log: Log, row: int) -> int:
+        """The arrival of a record, or if that is absurd, of the next one."""
+        return next((ms * 1000 for ms in log.records.timestamp_ms[row:].tolist() if ms < 2_000_000_000_000), 0)
+
+    def elapsed_us(self) -> int:
+        """The clock for durations. Time passes between any two questions."""
+        self.now_us += 10
+        return self.now_us - 1_690_000_000_000_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_estimates_of_open_batches_and_of_the_planner_hold(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Only the planner makes estimates, so silence must not wait for the end of a long span."""
-    plan = replace(plan_of(server, tmp_path, 1, **{"batch_span": "1h", **settings}), estimates=frozenset(estimates))
+    """
+    Level 1: whoever makes an estimate, and whenever it dies, no record that comes later has arrived before it; and the events are those of
+    one uncut walk with these estimates.
+    """
+    settings = {"idle_cadence": "100ms", "idle_margin": "20ms", "over": "k"} if seed else {"idle_cadence": "100ms", "idle_margin": "20ms"}
+    plan = replace(plan_of(server, tmp_path, 1 + seed % 2, **settings), estimates=frozenset({"raw"}))
+    plain = world_of(20 + seed, plan)
+    world = Clocked(plain.logs, plain.chance, plain.outputs, folder=plain.folder)
+    for module in (open_batch, planner):
+        monkeypatch.setattr(module, "boottime_us", world.elapsed_us)
+    monkeypatch.setattr(idle_estimates, "boot_id", lambda: "boot")
+    made_open: set[tuple[Partition, int, int]] = set()
+    make = OpenRange.estimate
+
+    def note(opened: OpenRange, end: PlannedPosition) -> None:
+        made_open.add((opened.place, end.next_offset, end.frontier_us))
+        make(opened, end)
+
+    monkeypatch.setattr(OpenRange, "estimate", note)
+    job = Job(plan, world, monkeypatch)
+    play(job, estimates=False)
+    assert (job.opened > 0, job.died > 0) == (True, True)
+    assert made_open, "open batches have made estimates"
+    made = {
+        (partition, position, us)
+        for partition in world.logs
+        for kind, position, us in job.journal.dump(plan.journal_key(partition))
+        if kind == FactKind.ESTIMATE
+    }
+    assert {place[:2] for place in made_open} <= {place[:2] for place in made}, "an estimate is journaled"
+    for partition, position, us in made:
+        assert position == EVENTS or us <= world.arrival_us(world.logs[partition], position), "no later record has arrived before it"
+    check_law(job)
+
+
+def test_an_open_batch_advances_time_in_a_silent_partition(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 1: while one partition is silent and another flows, estimates release the silent one's events, within the batch."""
+    settings = {"batch_span": "1h", "idle_cadence": "100ms", "idle_margin": "20ms", "late": "2s", "reorder": "3s"}
+    plan = replace(plan_of(server, tmp_path, 1, **settings), estimates=frozenset({"raw"}))
+    plain = world_of(4, plan)
+    world = Clocked(plain.logs, plain.chance, plain.outputs, folder=plain.folder)
+    for module in (open_batch, planner):
+        monkeypatch.setattr(module, "boottime_us", world.elapsed_us)
+    world.logs[A].records = world.logs[A].records.select(world.logs[A].records.offset < 5)
+    world.logs[A].end = 5
+    last_us = max(ms * 1000 for ms in world.logs[A].records.timestamp_ms.tolist() if ms < 2_000_000_000_000)
+    grow = world.grow
+
+    def grow_until() -> None:
+        ends = world.logs[A].end
+        grow()
+        world.logs[A].end = ends
+        if world.now_us > last_us + 20_000_000:
+            request_end(tmp_path)
+
+    monkeypatch.setattr(world, "grow", grow_until)
+    job = Job(plan, world, monkeypatch)
+    world.now_us = last_us
+    world.rounds_left = 10**9
+    assert job.run_batch()
+    assert (job.opened, job.batch) == (1, 1)
+    progress = read_stage_progress(tmp_path)
+    assert (progress[A].seen_us, progress[A].estimated_us > last_us - 1_690_000_000_000_000) == (0, True), "its time is an estimate"
+    assert bool(progress[B].seen_us) != bool(progress[B].estimated_us), "its time is that of a record, or an estimate"
+    promised = [decode_cti(header, _plain(value), 0) for _, _, header, value in world.topic[0] if len(header) != EVENT_HEADER_BYTES]
+    risen = max(cti.c for cti in promised if cti.number == 0)
+    assert risen > last_us + 15_000_000, "nothing is held in the silent partition"
+    assert len({cti.c for cti in promised if cti.number == 0}) > 20, "and it rose all the while"
+
+
+def test_an_open_batch_ends_after_its_span(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark commits it then. What was read before is no news of its time: that is known from the beginning of the batch."""
+    plan = plan_of(server, tmp_path, 1, batch_span="200ms")
     job = Job(plan, world_of(4, plan), monkeypatch)
     for log in job.world.logs.values():
         log.end = 20
@@ -510,6 +606,7 @@ def test_an_open_batch_ends_after_its_span_or_a_silence_that_advances_time(
     job.world.rounds_left = 10**9
     assert job.run_batch()
     assert (job.opened, job.judged) == (1, {A: 20, B: 20})
+    assert all(not progress.seen_us and progress.estimated_us for progress in read_stage_progress(tmp_path).values())
 
 
 def test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead() -> None:

@@ -145,7 +145,8 @@ def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], whe
 
 def replace_text(file: Path, text: str, *, is_synced: bool = True) -> None:
     """Write a file atomically: it has its old or its new contents, never a part of them; if *is_synced*, after a power cut too."""
-    draft = file.with_suffix(".new")
+    # Several tasks may ask for the end of one batch at the same time: none takes another's draft away.
+    draft = file.with_suffix(f".{os.getpid()}.new")
     with draft.open("w") as writing:
         writing.write(text)
         if is_synced:

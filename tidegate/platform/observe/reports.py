@@ -112,10 +112,11 @@ class IngestReport:
     # Records and bytes that the batch has read.
     read: int = 0
     bytes: int = 0
-    # If the batch stayed open: its number in Spark, else -1; and the machine's clock for durations after its last record was read,
-    # microseconds, else 0.
+    # If the batch stayed open: its number in Spark, else -1. And the machine's clock for durations when the arrival frontier was known to
+    # be reached, microseconds: after the record was read that moved it last, or after the estimate was made. 0: not in this batch.
     open_batch: int = -1
     seen_us: int = 0
+    estimated_us: int = 0
     breaks: BrokenPolicies = field(default_factory=BrokenPolicies)
     watermark: Watermark = field(default_factory=Watermark)
     # None if no record moved time too far.
@@ -159,7 +160,7 @@ class IngestReport:
             "cause": self.watermark.cause,
         }
         if self.open_batch >= 0:
-            members |= {"open_batch": self.open_batch, "seen_us": self.seen_us}
+            members |= {"open_batch": self.open_batch, "seen_us": self.seen_us, "estimated_us": self.estimated_us}
         if self.jump is not None:
             members["jump"] = asdict(self.jump)
         if self.held_events is not None:
@@ -330,7 +331,7 @@ Report = IngestReport | BucketReport
 # The fields that JSON has as they are.
 _INGEST_SCALARS = (
     *("topic", "partition", "number", "next_offset", "arrival_us"),
-    *("held", "substreams", "totals", "seconds", "read", "bytes", "open_batch", "seen_us"),
+    *("held", "substreams", "totals", "seconds", "read", "bytes", "open_batch", "seen_us", "estimated_us"),
 )
 _BUCKET_SCALARS = ("bucket", "read", "bytes", "totals", "duplicates", "seconds")
 

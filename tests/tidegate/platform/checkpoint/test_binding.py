@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.platform.checkpoint.binding import bind, check_same_topics, read_binding, with_bound_tasks
+from tidegate.platform.checkpoint.binding import bind, check_same_topics, read_binding, replace_text, with_bound_tasks
 from tidegate.platform.settings.load import Settings
 
 SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
@@ -112,3 +113,19 @@ def test_what_a_checkpoint_records_wins_over_a_default_but_not_over_the_user() -
     assert with_bound_tasks(default, None) is default
     assert with_bound_tasks(default, {}) is default
     assert with_bound_tasks(chosen, recorded).spark.shuffle_partitions == 3
+
+
+def _replace_often(file: Path) -> None:
+    for number in range(500):
+        replace_text(file, f"{number}", is_synced=False)
+
+
+def test_several_processes_may_replace_one_file(tmp_path: Path) -> None:
+    """The tasks of an open batch ask for its end in one file, at the same time."""
+    processes = [multiprocessing.get_context("spawn").Process(target=_replace_often, args=(tmp_path / "end",)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert [file.name for file in tmp_path.iterdir()] == ["end"]
