@@ -29,8 +29,8 @@ from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant
 
-# Most terms of a sum computed at once.
-_TERMS_MAX = 1_000_000
+# Most terms of a sum computed at once: what the cache of a core holds.
+_TERMS_MAX = 40_000
 _FRACTION_BITS = 40
 _BANDWIDTH_MIN = 1e-6
 P_MIN, P_MAX = 1e-8, 1 - 1e-8
