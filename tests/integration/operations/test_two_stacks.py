@@ -40,10 +40,8 @@ class Folder:
 
     def __init__(self, own: EmbeddedStack, other: Stack) -> None:
         self.own, self.home = own, own.directory.parents[1]
-        own.start()
         self.topic = fresh("twice")
-        for bootstrap in (own.bootstrap, other.bootstrap):
-            create(bootstrap, self.topic, 1)
+        create(other.bootstrap, self.topic, 1)
         # An ordered topic that an ingest has made, with its checkpoint.
         create(other.bootstrap, f"{self.topic}.ordered", 1)
         (self.home / "tidegate.toml").write_text(TABLES.format(topic=self.topic))
@@ -72,8 +70,11 @@ class Folder:
 
 @pytest.fixture
 def folder(own: EmbeddedStack, stack: Stack) -> Folder:
-    """Its stack runs."""
-    return Folder(own, stack)
+    """Its stack runs, and has the topic too."""
+    made = Folder(own, stack)
+    own.start()
+    create(own.bootstrap, made.topic, 1)
+    return made
 
 
 def test_a_command_that_reads_another_stack_says_so_once(folder: Folder) -> None:
@@ -129,12 +130,14 @@ def test_a_job_is_not_reset_on_another_stack_until_that_of_the_folder_is_down(fo
     assert not folder.checkpoint.exists()
 
 
-def test_wiping_a_folder_asks_no_broker(folder: Folder, stack: Stack) -> None:
+def test_wiping_a_folder_asks_no_broker(own: EmbeddedStack, stack: Stack) -> None:
     """``down --wipe`` ends the processes of the folder and deletes its files, wherever settings lead: a stranger's data cannot be meant."""
+    folder = Folder(own, stack)
     # Its Valkey is what runs of it: Kafka would take half a minute to end.
-    folder.own.stop_kafka(grace_s=0)
+    own.stop_kafka(grace_s=0)
+    own.start_redis()
     wiped = folder.run("down", "--wipe", **folder.to_other)
     assert wiped.returncode == 0, wiped.stderr
-    assert not folder.own.directory.exists()
+    assert not own.directory.exists()
     assert exists(stack.bootstrap, folder.topic)
     assert exists(stack.bootstrap, f"{folder.topic}.ordered")

@@ -126,7 +126,7 @@ def chain(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ch
         counts, means, totals = (space.script(f"{name}.sql", text) for name, text in (("c", COUNTS), ("m", MEANS), ("t", TOTALS)))
         ingest = space.start("ingest", "events").once_started()
         ingest.until(lambda: exists(stack.bootstrap, f"{topic}.ordered"), "the ordered topic")
-        killed, merged = space.start_alone("query", counts, "--into", "counts"), space.start("query", means, "--into", "means")
+        killed, merged = space.start("query", counts, "--into", "counts"), space.start("query", means, "--into", "means")
         _kill_in_the_middle(stack, topic, killed, pieces)
         killed_after = killed.last["events"]
         for piece in pieces:
