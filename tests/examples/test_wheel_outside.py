@@ -34,9 +34,12 @@ def run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:
 def interpreters() -> dict[str, str]:
     """Return the interpreters of this machine by version, of those that the project names; that of the tests is one of them."""
     found = {f"3.{sys.version_info.minor}": sys.executable}
+    # Those of pyenv are behind shims that run only the version that is chosen.
+    folders = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]]
     for minor in range(OLDEST, NEWEST + 1):
         command = [str(UV), "python", "find", "--no-python-downloads", "--no-project", "--system", f"3.{minor}"]
-        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PATH": os.pathsep.join(folders)}
+        done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             found.setdefault(f"3.{minor}", done.stdout.strip())
     return found

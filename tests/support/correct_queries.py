@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from support.composed_scripts import compose_scripts
-from support.query_kinds import INPUT, KINDS
+from support.query_kinds import FIRST, INPUT, KINDS
 
 from tidegate.query.extending import (
     BAD_SCHEMA,
@@ -98,7 +98,7 @@ SCALARS: Mapping[str, ScalarFunction] = {
     "checksum": _each(lambda text: str(zlib.crc32(text.encode()))),
     "sorted": _each(lambda text: "".join(sorted(set(text)))),
     "choosy": _each(lambda text: str(1 / (len(text) - 2))),
-    "half": _each(lambda number: number / 2, _NUMBER, _NUMBER),
+    "halved": _each(lambda number: number / 2, _NUMBER, _NUMBER),
     "rounded": _each(lambda number: round(number, 1), _NUMBER, _NUMBER),
 }
 """Functions of text, and then of numbers. Of one row's value alone; ``choosy`` raises for texts of two letters."""
@@ -111,8 +111,8 @@ AGGREGATES: Mapping[str, AggregateFunction] = {
 }
 OPERATORS = {"newest": OperatorExtension(lambda columns, arguments: (columns, Latest()), "newest(rides, k)")}
 _OF_TEXT, _OF_NUMBERS = ("joined", "kinds", "latest"), ("total", "spread")
-# What needs reference data needs files.
-_KINDS = sorted(kind for kind, script in KINDS.items() if "JOIN r " not in script)
+TABLES = {"r": FIRST}
+"""The reference data that kinds of queries look up."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def draw_query(chance: random.Random) -> CorrectQuery:
 
 
 def _of_kinds(chance: random.Random, *, over: bool) -> str:
-    kinds = chance.sample(_KINDS, chance.randint(1, 2))
+    kinds = chance.sample(sorted(KINDS), chance.randint(1, 2))
     return compose_scripts(kinds, over=over, unit=chance.choice(["second", "second", "minute", "millisecond"]))
 
 
@@ -168,7 +168,7 @@ def _condition(chance: random.Random) -> str:
 
 def _columns(chance: random.Random, unit: str) -> str:
     length = chance.randint(1, 30)
-    calls = [f"udf.{name}({'TRY_CAST(v AS float)' if name in ('half', 'rounded') else 'k'}) AS u{at}" for at, name in enumerate(SCALARS)]
+    calls = [f"udf.{name}({'TRY_CAST(v AS float)' if name in ('halved', 'rounded') else 'k'}) AS u{at}" for at, name in enumerate(SCALARS)]
     looks = [
         f"LAG(v, {chance.randint(1, 2)}) OVER (PARTITION BY k LIMIT DURATION({unit}, {length})) AS before",
         f"SUM(TRY_CAST(v AS float)) OVER (PARTITION BY k LIMIT DURATION({unit}, {length})) AS s",

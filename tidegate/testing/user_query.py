@@ -120,5 +120,7 @@ def user_query(
         query = Path(query)
     sql = query.sql if isinstance(query, Query) else read_script_text(query) if isinstance(query, Path) else query
     script = query.resolve() if isinstance(query, Path) and query.exists() else None
-    known = find_installed(sql) | dict(functions or {})
+    # The others of a package are not loaded at each restart.
+    own = {name: function for name, function in (functions or {}).items() if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)}
+    known = find_installed(sql) | own
     return UserQuery(sql, pickle_by_value(known), dict(policies or {}), config, dict(references or {}), script)
