@@ -1,5 +1,5 @@
 """
-A failure as a case of ``tidegate test``: the script, the events, the policies, the results of a run on files, and what disturbs it.
+A failure as a case of ``tidegate test``: the script, the events, the policies, the results of the undisturbed run, and what disturbs it.
 
 Law: ``tidegate test`` runs the case alone, without the test that failed, and says the same of it. What it cannot find by itself, a function
 that no module names, the case says.
@@ -8,6 +8,7 @@ that no module names, the case says.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 
 from ordering.errors import TidegateError
@@ -19,6 +20,7 @@ from tidegate.testing.fewest_events import BrokenRun
 from tidegate.testing.input_files import copy_inputs, ndjson_of
 from tidegate.testing.user_code import UserFunction, find_place
 from tidegate.testing.user_query import UserQuery
+from tidegate.testing.walk import walk
 
 
 def write_case(folder: Path, query: UserQuery, failure: BrokenRun, functions: Mapping[str, UserFunction]) -> str:
@@ -51,10 +53,18 @@ def _settings(query: UserQuery, failure: BrokenRun, functions: Mapping[str, User
 
 
 def _expected(query: UserQuery, failure: BrokenRun) -> dict[str, list[str]]:
-    """Return the results of a run on files, which ``tidegate test`` makes too; none if it stops, which the case then shows."""
+    """
+    Return the results of the undisturbed run, in the order in which ``tidegate test`` makes them; where its run on files gives others, the
+    case shows that too. None if a run stops, which the case then shows.
+    """
     with query.open(failure.rows) as opened:
         try:
             lines, dead = run_to_lines(opened.script, opened.setup)
+            results = walk(opened.bucket, opened.order(1).pieces, len(opened.outputs)).results
         except TidegateError:
             return {output: [] for output in opened.outputs}
+    for output, rows in zip(opened.outputs, results, strict=True):
+        undisturbed = [value.decode() for _, _, value in (sorted(rows, key=itemgetter(0, 1)) if opened.script.has_over else rows)]
+        if sorted(undisturbed) != sorted(lines[output]):
+            lines[output] = undisturbed
     return lines | ({DEAD: dead} if dead else {})

@@ -64,9 +64,12 @@ class Trial:
         # The other interpreter computes while this one does.
         other_interpreter().ask(results_elsewhere, self._query, dict(self._rows))
         ordered = tuple(sorted(set(interruptions)))
+        # State that a restart clears shows only where the same worker goes on.
+        cuts = tuple(Interruption(after, "cut") for after in range(1 + place % 2, len(self._pieces), 2))
         kinds: list[Disturbance] = [
             Disturbance("undisturbed"),
             Disturbance("interrupted", ordered),
+            *([Disturbance("interrupted", cuts)] if cuts else []),
             Disturbance("repeated", place=place),
             Disturbance("torn", place=place),
             Disturbance("started", place=place),
@@ -76,7 +79,7 @@ class Trial:
             if (sentence := self.differ(disturbance)) is None:
                 continue
             # Only now the single ones are tried: the sentence names one if one is enough.
-            single = [Disturbance("again"), *(Disturbance("interrupted", (each,)) for each in ordered)]
+            single = [Disturbance("again"), *(Disturbance("interrupted", (each,)) for each in disturbance.interruptions)]
             for less in single if disturbance.kind == "interrupted" else ():
                 if (said := self.differ(less)) is not None:
                     return said, less

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from debounce import debounce
 from far_flights import Lines, far_flights, kilometres, spread
 
-from tidegate.testing import SinkUnderTest, law_of, run_query
+from tidegate.query.extending import ScalarFunction
+from tidegate.testing import LawBrokenError, SinkUnderTest, law_of, ordered_topic, run_query
 
 FLIGHTS = [
     {"scheduled": "", "origin": "OSL", "distance": 1200},
@@ -34,6 +38,29 @@ def test_the_aggregate_and_the_operator_keep_the_law() -> None:
 def test_the_sink_keeps_the_law() -> None:
     """Broken off at each line of its code, and published again."""
     law_of(SinkUnderTest(lambda folder: Lines(folder)))
+
+
+def _number_rows(origins: pa.Array) -> pa.Array:
+    """Number the rows of a batch: a mistake, since batches end anywhere."""
+    return pa.array([f"{origin}{number}" for number, origin in enumerate(origins.to_pylist())])
+
+
+numbered = ScalarFunction(_number_rows, takes=("nvarchar(max)",), gives="nvarchar(max)")
+
+
+def test_a_mistake_is_found(tmp_path: Path) -> None:
+    """With a sentence, and a case that `tidegate test` runs."""
+    sql = "SELECT udf.numbered(origin) AS n FROM flights TIMESTAMP BY scheduled"
+    with pytest.raises(LawBrokenError, match="undisturbed it is"):
+        law_of(sql, {"flights": FLIGHTS}, functions={"numbered": numbered}, case_folder=tmp_path / "case", shrink_s=2)
+    assert "disturbance = " in (tmp_path / "case" / "case.toml").read_text()
+
+
+def test_an_early_flight_comes_before_a_late_one(virtual_time: Any) -> None:
+    """What ingest writes, event by event."""
+    flights = [virtual_time.event("scheduled", origin="OSL"), virtual_time.event("scheduled", late="5m", origin="JFK")]
+    ordered = ordered_topic(flights, {"late": "1h", "reorder": "10m"}, timestamp_by="scheduled")
+    assert [event.row["origin"] for event in ordered] == ["JFK", "OSL"]
 
 
 def test_flights_as_late_as_real_ones_are_all_counted(rows_like: Any) -> None:

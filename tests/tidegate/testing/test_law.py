@@ -32,6 +32,7 @@ FEW = 2
 TEXT, NUMBER = "nvarchar(max)", "float"
 
 COUNTER = [0]
+BATCHES: list[int] = []
 SEEN: dict[str, int] = {}
 CACHE: list[str] = []
 
@@ -60,6 +61,11 @@ def _runs(function: Callable[[list[Any]], Any], takes: str = TEXT, gives: str = 
 def _count_calls(text: str) -> str:
     COUNTER[0] += 1
     return f"{text}{COUNTER[0]}"
+
+
+def _count_batches(texts: pa.Array) -> list[str]:
+    BATCHES.append(len(texts))
+    return [str(len(BATCHES))] * len(texts)
 
 
 def _first_seen(text: str) -> str:
@@ -126,6 +132,7 @@ FAULTS: Mapping[str, tuple[str, ScalarFunction | AggregateFunction]] = {
     "state in a class": (CALLED, _each(Attribute.count)),
     "state in a closure": (CALLED, _each(_closure())),
     "number of the row in its batch": (CALLED, _whole(lambda texts: [str(number) for number in range(len(texts))])),
+    "number of the batch": (CALLED, _whole(_count_batches)),
     "length of the batch": (CALLED, _whole(lambda texts: [str(len(texts))] * len(texts))),
     "the row before": (CALLED, _whole(lambda texts: [None, *texts.to_pylist()][:-1])),
     "largest of the batch": (CALLED, _whole(lambda texts: [pc.max(texts).as_py()] * len(texts))),

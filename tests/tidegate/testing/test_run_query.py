@@ -15,6 +15,8 @@ from tidegate.query.api import count, stream, tumbling
 from tidegate.query.extending import ScalarFunction
 from tidegate.testing import Fate, law_of, ordered_topic, run_query
 from tidegate.testing.input_files import Rows, ndjson_of, read_rows
+from tidegate.testing.ordered_inputs import tear_pieces
+from tidegate.testing.user_query import user_query
 
 COUNTS = "SELECT k, COUNT(*) AS n FROM rides TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)"
 PER_KEY = COUNTS.replace("TIMESTAMP BY at", "TIMESTAMP BY at OVER k")
@@ -98,6 +100,20 @@ def test_tables_have_the_forms_of_inputs(tmp_path: Path) -> None:
     assert [run_query(sql, {"rides": ROWS[3:5]}, references={"names": form}).rows for form in forms] == [
         [{"k": "a", "name": "north"}] * 2
     ] * 2
+
+
+def test_a_log_that_is_torn_off_is_written_again() -> None:
+    """Without the CTIs of what was torn, and without a part of its last events; then all of it (level 1)."""
+    with user_query(PER_KEY, policies={"late": "1h", "reorder": "2s"}).open({"rides": ROWS}) as opened:
+        whole = opened.order(1).pieces
+    torn = tear_pieces(whole, 6, 3)
+    assert len(torn) == len(whole) + 3
+    assert not any(decoded.log.ctis for _, decoded in torn[3:6])
+    seqs = [seq for _, decoded in torn for seq in decoded.log.seq.tolist()]
+    assert sorted(set(seqs)) == [seq for _, decoded in whole for seq in decoded.log.seq.tolist()]
+    offsets = [offset for _, decoded in torn for offset in decoded.log.log_offset.tolist()]
+    assert len(seqs) > len(set(seqs))
+    assert offsets == sorted(set(offsets))
 
 
 def test_a_topic_is_in_order() -> None:
