@@ -70,8 +70,7 @@ class Trial:
             Disturbance("undisturbed"),
             Disturbance("interrupted", ordered),
             *([Disturbance("interrupted", cuts)] if cuts else []),
-            Disturbance("repeated", place=place),
-            Disturbance("torn", place=place),
+            Disturbance("torn" if place % 3 else "repeated", place=place),
             Disturbance("started", place=place),
             Disturbance("apart" if self._opened.script.has_over else "shared"),
         ]
