@@ -94,7 +94,10 @@ PAGES: dict[str, tuple[Reference, ...]] = {
         _function("GetRecordPropertyValue"),
         _function("JSON_PARSE"),
     ),
-    "Bitwise operators": tuple(Reference(f"`{sign}`", note="of bigints", cases=("scalars/bitwise",)) for sign in ("&", "|", "^", "~")),
+    "Bitwise operators": tuple(
+        Reference(f"`{sign}`", note="of bigints; of bits a bit", cases=("scalars/bitwise", "scalars/bitwise_types"))
+        for sign in ("&", "|", "^", "~")
+    ),
     "Conversions": (
         _function("CAST"),
         _function("GetType"),

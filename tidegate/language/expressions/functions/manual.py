@@ -272,11 +272,9 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
         _only_here("PI()", "The number pi.", "PI()", "3.141592653589793"),
         FunctionEntry(
             "POWER(x, y)",
-            "x to the power of y, a float.",
+            "x to the power of y; of a bigint a bigint, towards zero, NULL beyond 64 bits.",
             "POWER(2, 10)",
-            "1024.0",
-            Verdict.DIFFERENT,
-            "always a float; there the power of a bigint is a bigint",
+            "1024",
         ),
         _only_here("RADIANS(x)", "Degrees as radians.", "RADIANS(0)", "0.0"),
         FunctionEntry(

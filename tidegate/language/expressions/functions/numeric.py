@@ -29,6 +29,12 @@ def _round(args: Sequence[TypedSql]) -> TypedSql:
     return bigint_or_null(f"round(CAST({value.sql} AS HUGEINT), CAST({places} AS INTEGER))")
 
 
+def _power(args: Sequence[TypedSql]) -> TypedSql:
+    base, exponent = number(args[0]), number(args[1], Kind.FLOAT)
+    power = f"pow({number(base, Kind.FLOAT).sql}, {exponent.sql})"
+    return TypedSql(power, Kind.FLOAT) if base.kind is Kind.FLOAT else bigint_or_null(f"trunc({power})")
+
+
 def _float(template: str, arguments: int = 1) -> Function:
     return Function(arguments, arguments, float_rule(template), Kind.FLOAT)
 
@@ -42,7 +48,7 @@ NUMERIC_FUNCTIONS: dict[str, Function] = {
     "round": Function(1, 2, _round),
     "square": _float("pow({}, 2)"),
     "sqrt": _float("sqrt(CASE WHEN {0} >= 0 THEN {0} END)"),
-    "power": _float("pow({}, {})", 2),
+    "power": Function(2, 2, _power),
     "exp": _float("exp({})"),
     "log": _float("ln(CASE WHEN {0} > 0 THEN {0} END)"),
     "log10": _float("log10(CASE WHEN {0} > 0 THEN {0} END)"),

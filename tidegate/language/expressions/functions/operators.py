@@ -51,7 +51,23 @@ def _negate(args: Sequence[TypedSql]) -> TypedSql:
 
 
 def _bitwise(template: str) -> Rule:
-    return lambda args: TypedSql(template.format(*map(integer, args)), Kind.BIGINT)
+    """Return the rule of an operator on the bits of two bigints, or on two bits, which gives a bit."""
+
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
+        sql = template.format(*map(integer, args))
+        # Not AND and OR: these have a value where one side is NULL.
+        return TypedSql(f"CAST({sql} AS BOOLEAN)", Kind.BIT) if _are_bits(args) else TypedSql(sql, Kind.BIGINT)
+
+    return rule
+
+
+def _complement(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql(f"(NOT {condition(args[0])})", Kind.BIT) if _are_bits(args) else TypedSql(f"(~{integer(args[0])})", Kind.BIGINT)
+
+
+def _are_bits(args: Sequence[TypedSql]) -> bool:
+    kinds = {arg.kind for arg in args}
+    return Kind.BIT in kinds and kinds <= {Kind.BIT, Kind.NULL}
 
 
 def _comparison(operator: str) -> Rule:
@@ -120,9 +136,9 @@ REQUIREMENTS: dict[Requirement, Function] = {
 OPERATORS: dict[str, Function] = {
     **{operator: Function(2, 2, _arithmetic(operator)) for operator in ("+", "-", "*", "/", "%")},
     **{operator: Function(2, 2, _comparison(operator), Kind.BIT) for operator in ("=", "<>", "<", "<=", ">", ">=")},
-    **{operator: Function(2, 2, _bitwise(f"({{}} {operator} {{}})"), Kind.BIGINT) for operator in "&|"},
-    "^": Function(2, 2, _bitwise("xor({}, {})"), Kind.BIGINT),
-    "~": Function(1, 1, _bitwise("(~{})"), Kind.BIGINT),
+    **{operator: Function(2, 2, _bitwise(f"({{}} {operator} {{}})")) for operator in "&|"},
+    "^": Function(2, 2, _bitwise("xor({}, {})")),
+    "~": Function(1, 1, _complement),
     "negate": Function(1, 1, _negate),
     "and": Function(2, ARGUMENTS_MAX, _logic("AND"), Kind.BIT),
     "or": Function(2, ARGUMENTS_MAX, _logic("OR"), Kind.BIT),
