@@ -89,6 +89,7 @@ query.job
 query.running_query  query.output_plan
 query.run  query.verify
 query.local  query.preview  query.trace  query.editor
+query.testing
 query.commands  query.__main__
 
 sinks.commands  sinks.results

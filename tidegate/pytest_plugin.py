@@ -33,7 +33,7 @@ def rows_like(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, An
     Rows with the disorder of a profile beside the test: ``rows_like("rides.toml", 1000, examples=[{"speed": 50}])``; see
     :func:`tidegate.testing.rows_like`.
     """
-    from tidegate.testing.profiled_rows import rows_like
+    from ingest.tuning.profiled_rows import rows_like
 
     def draw(profile: str | Path, *arguments: Any, **named: Any) -> list[dict[str, Any]]:
         return rows_like(request.path.parent / profile, *arguments, **named)

@@ -11,7 +11,7 @@ Cases: a folder with a script, its input events and the results it must give.
 ``expected.error``                             instead of results: the whole text of the error
 ``case.toml``                                  ``description``, time policies as the flags of ``tidegate local``, and paths from
                                                this folder: ``script`` and ``config``, of a project whose own files are tested;
-                                               ``disturbance``, and a table ``functions``: :mod:`tidegate.testing.case_law`
+                                               ``disturbance``, and a table ``functions``: :mod:`query.testing.case_law`
 ``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
 =============================================  ======================================================================
 

@@ -17,9 +17,9 @@ from support.repository import ROOT
 
 from query.local.case_files import find_case_folders, read_case
 from query.local.case_run import Verdict, run_case
-from tidegate.testing.case_law import check_case
-from tidegate.testing.disturbance import Disturbance
-from tidegate.testing.walk import Interruption
+from query.testing.case_law import check_case
+from query.testing.disturbance import Disturbance
+from query.testing.walk import Interruption
 
 CASES = ROOT / "tests" / "cases"
 FOLDERS = find_case_folders(CASES)

@@ -19,12 +19,12 @@ from support.memory_sink import MemorySink, span_start
 from support.repository import ROOT
 
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
+from query.testing.sink_law import SPAN_US
 from sinks import files
 from sinks.base import SheetRows, SinkError, sort_rows
 from sinks.files import FileSink
 from tidegate.records.result_columns import make_table, scan_values
 from tidegate.testing import SinkUnderTest, law_of
-from tidegate.testing.sink_law import SPAN_US
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
 TIME = pa.timestamp("us", tz="UTC")

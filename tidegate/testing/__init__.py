@@ -3,11 +3,11 @@ A kit for tests of your own queries, functions, operators and sinks: in process,
 Tests may import it; nothing of a running job does. The names below keep their meaning.
 """
 
-from tidegate.testing.law import law_of
-from tidegate.testing.law_broken import LawBrokenError
-from tidegate.testing.profiled_rows import rows_like
-from tidegate.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
-from tidegate.testing.sink_law import SinkUnderTest
+from ingest.tuning.profiled_rows import rows_like
+from query.testing.law import law_of
+from query.testing.law_broken import LawBrokenError
+from query.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
+from query.testing.sink_law import SinkUnderTest
 from tidegate.testing.virtual_time import VirtualTime
 
 __all__ = [

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from query.commands import cases
 from query.local.case_run import Difference, compare_lines
 from tidegate.platform.observe.console import report_errors
-from tidegate.tools.commands import cases
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(cases.check_cases))

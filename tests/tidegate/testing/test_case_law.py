@@ -12,13 +12,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from query.commands import cases
+from query.testing.disturbance import Disturbance
+from query.testing.user_code import load_place
+from query.testing.walk import Interruption
 from tidegate.platform.observe.console import report_errors
 from tidegate.query.extending import ScalarFunction
 from tidegate.testing import LawBrokenError, law_of
-from tidegate.testing.disturbance import Disturbance
-from tidegate.testing.user_code import load_place
-from tidegate.testing.walk import Interruption
-from tidegate.tools.commands import cases
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(cases.check_cases))

@@ -13,7 +13,8 @@ from support.composed_scripts import compose_scripts
 from support.correct_queries import INPUT, ROWS, TABLES, draw_query
 from support.query_kinds import FUNCTION_TABLES, KINDS
 
-from tidegate.testing import law, law_of
+from query.testing import law
+from tidegate.testing import law_of
 
 QUERIES, SHARES, FEW = 1_000, 20, 3
 

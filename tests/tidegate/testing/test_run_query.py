@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordering.errors import QueryError
+from query.testing.input_files import Rows, ndjson_of, read_rows
+from query.testing.ordered_inputs import tear_pieces
+from query.testing.user_query import user_query
 from tidegate.query.api import count, stream, tumbling
 from tidegate.query.extending import ScalarFunction
 from tidegate.testing import Fate, law_of, ordered_topic, run_query
-from tidegate.testing.input_files import Rows, ndjson_of, read_rows
-from tidegate.testing.ordered_inputs import tear_pieces
-from tidegate.testing.user_query import user_query
 
 COUNTS = "SELECT k, COUNT(*) AS n FROM rides TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)"
 PER_KEY = COUNTS.replace("TIMESTAMP BY at", "TIMESTAMP BY at OVER k")

@@ -12,11 +12,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from query.commands.cases import check_cases
 from query.commands.lint import lint
 from query.job import read_plans
 from tidegate.platform.observe.console import report_errors
 from tidegate.platform.settings.load import load
-from tidegate.tools.commands.cases import check_cases
 from tidegate.tools.commands.convert import convert
 
 HERE = Path(__file__).parent

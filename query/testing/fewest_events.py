@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.testing.disturbance import Disturbance
-from tidegate.testing.input_files import Row
-from tidegate.testing.trial import open_trial
-from tidegate.testing.user_query import UserQuery
+from query.testing.disturbance import Disturbance
+from query.testing.input_files import Row
+from query.testing.trial import open_trial
+from query.testing.user_query import UserQuery
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def check_cases(
 
 def _run(case: Case) -> Verdict:
     if case.disturbance or case.functions:
-        from tidegate.testing.case_law import check_case
+        from query.testing.case_law import check_case
 
         return check_case(case)
     from query.local.case_run import run_case

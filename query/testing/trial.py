@@ -21,12 +21,12 @@ from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.exchanged import ExchangedBucket
 from query.engine.exchange import Exchange, Router
 from query.plan.parallelism import decide_parallelism
-from tidegate.testing.disturbance import Disturbance
-from tidegate.testing.input_files import Row, Rows, read_rows
-from tidegate.testing.ordered_inputs import Piece, repeat_pieces, tear_pieces
-from tidegate.testing.other_interpreter import other_interpreter
-from tidegate.testing.user_query import OpenQuery, UserQuery
-from tidegate.testing.walk import Interruption, TimedValue, Walked, walk
+from query.testing.disturbance import Disturbance
+from query.testing.input_files import Row, Rows, read_rows
+from query.testing.ordered_inputs import Piece, repeat_pieces, tear_pieces
+from query.testing.other_interpreter import other_interpreter
+from query.testing.user_query import OpenQuery, UserQuery
+from query.testing.walk import Interruption, TimedValue, Walked, walk
 
 _WORKERS = 2
 _REPEATED = 3

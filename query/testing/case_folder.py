@@ -15,12 +15,12 @@ from ordering.errors import TidegateError
 from query.local.case_files import SCRIPT, SETTINGS
 from query.local.case_run import run_to_lines
 from query.local.output import DEAD
+from query.testing.fewest_events import BrokenRun
+from query.testing.input_files import copy_inputs, ndjson_of
+from query.testing.user_code import UserFunction, find_place
+from query.testing.user_query import UserQuery
+from query.testing.walk import walk
 from tidegate.basics.visible_text import quote_toml
-from tidegate.testing.fewest_events import BrokenRun
-from tidegate.testing.input_files import copy_inputs, ndjson_of
-from tidegate.testing.user_code import UserFunction, find_place
-from tidegate.testing.user_query import UserQuery
-from tidegate.testing.walk import walk
 
 
 def write_case(folder: Path, query: UserQuery, failure: BrokenRun, functions: Mapping[str, UserFunction]) -> str:

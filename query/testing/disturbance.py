@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tidegate.testing.walk import Interruption
+from query.testing.walk import Interruption
 
 Kind = Literal["undisturbed", "again", "interrupted", "repeated", "torn", "started", "apart", "shared", "elsewhere"]
 _PLACED: tuple[Kind, ...] = ("repeated", "torn", "started")

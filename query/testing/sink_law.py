@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
+from query.testing.law_broken import LawBrokenError
+from query.testing.other_interpreter import other_interpreter
+from query.testing.user_code import load_anew, pickle_by_value
 from sinks.base import SheetRows, Sink
-from tidegate.testing.law_broken import LawBrokenError
-from tidegate.testing.other_interpreter import other_interpreter
-from tidegate.testing.user_code import load_anew, pickle_by_value
 
 SPAN_US = 60_000_000
 # Start of the span in microseconds, partition, rows.

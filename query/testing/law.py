@@ -21,16 +21,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from tidegate.testing.case_folder import write_case
-from tidegate.testing.disorder import draw_events
-from tidegate.testing.fewest_events import BrokenRun, shrink
-from tidegate.testing.input_files import Row, Rows, read_rows
-from tidegate.testing.law_broken import LawBrokenError
-from tidegate.testing.sink_law import SinkUnderTest, law_of_sink
-from tidegate.testing.trial import open_trial
-from tidegate.testing.user_code import UserFunction
-from tidegate.testing.user_query import OpenQuery, QueryText, user_query
-from tidegate.testing.walk import Interruption
+from query.testing.case_folder import write_case
+from query.testing.disorder import draw_events
+from query.testing.fewest_events import BrokenRun, shrink
+from query.testing.input_files import Row, Rows, read_rows
+from query.testing.law_broken import LawBrokenError
+from query.testing.sink_law import SinkUnderTest, law_of_sink
+from query.testing.trial import open_trial
+from query.testing.user_code import UserFunction
+from query.testing.user_query import OpenQuery, QueryText, user_query
+from query.testing.walk import Interruption
 
 EXAMPLES = 6
 """How many logs are drawn; each is run about six times."""

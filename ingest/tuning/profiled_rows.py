@@ -6,14 +6,13 @@ Law: the rows depend on the profile and the arguments alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ingest.tuning import rows_like as drawn_rows
 from ingest.tuning.profile import read_profile
 from ordering.ticks import parse_tick
-from tidegate.testing.input_files import Row
 
 
 def rows_like(
@@ -22,7 +21,7 @@ def rows_like(
     *,
     seed: int = 0,
     rate_per_s: float | None = None,
-    examples: Sequence[Row] = (),
+    examples: Sequence[Mapping[str, Any]] = (),
     start: str = "2026-01-01T00:00:00Z",
 ) -> list[dict[str, Any]]:
     """

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import orjson
 
 from ordering.model.step import Reason
-from tidegate.testing.input_files import Rows
-from tidegate.testing.ordered_inputs import OrderedInputs
-from tidegate.testing.user_code import UserFunction
-from tidegate.testing.user_query import OpenQuery, QueryText, user_query
-from tidegate.testing.walk import Interruption, Walked, walk
+from query.testing.input_files import Rows
+from query.testing.ordered_inputs import OrderedInputs
+from query.testing.user_code import UserFunction
+from query.testing.user_query import OpenQuery, QueryText, user_query
+from query.testing.walk import Interruption, Walked, walk
 
 Cuts = Literal["random"] | Sequence[int] | None
 """Where batches end: anywhere, with restarts; after these numbers of records; only at the end."""

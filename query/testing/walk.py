@@ -18,7 +18,7 @@ from typing import Literal
 
 from ordering.model.step import Released
 from query.buckets.bucket import Bucket
-from tidegate.testing.ordered_inputs import Piece
+from query.testing.ordered_inputs import Piece
 
 TimedValue = tuple[int, bytes, bytes]
 """System.Timestamp in microseconds, key and value of a result."""

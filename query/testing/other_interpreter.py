@@ -29,7 +29,7 @@ class OtherInterpreter:
     def __init__(self) -> None:
         seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "2424"
         environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": "Pacific/Chatham", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-P", "-c", "from tidegate.testing.other_interpreter import serve; serve()"]
+        command = [sys.executable, "-P", "-c", "from query.testing.other_interpreter import serve; serve()"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         atexit.register(self.close)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from query.local.case_files import SETTINGS, Case, CaseError
 from query.local.case_run import Verdict, run_case
 from query.script import read_script_text
+from query.testing.disturbance import Disturbance
+from query.testing.trial import open_trial
+from query.testing.user_code import functions_restored, load_anew, load_place, register_functions
+from query.testing.user_query import UserQuery, user_query
 from tidegate.records.files.files import BLOCK_BYTES
-from tidegate.testing.disturbance import Disturbance
-from tidegate.testing.trial import open_trial
-from tidegate.testing.user_code import functions_restored, load_anew, load_place, register_functions
-from tidegate.testing.user_query import UserQuery, user_query
 
 
 def check_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:

@@ -14,8 +14,8 @@ from typing import Any
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from query.local.inputs import ARRIVAL, PARTITION
 from query.plan.nodes import Scan
+from query.testing.input_files import Row
 from tidegate.language.expressions.tree import Field
-from tidegate.testing.input_files import Row
 
 START_US = parse_tick("2026-01-01T00:00:00Z")
 EVENTS_MAX = 12

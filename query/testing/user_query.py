@@ -22,10 +22,10 @@ from query.local.run import new_bucket
 from query.local.run_setup import PolicyFlags, RunSetup
 from query.local.script import BoundScript, bind_parsed
 from query.script import read_script_text
+from query.testing.input_files import Rows, write_inputs
+from query.testing.ordered_inputs import OrderedInputs, order_inputs
+from query.testing.user_code import UserFunction, find_installed, functions_restored, load_anew, pickle_by_value, register_functions
 from tidegate.language.expressions.syntax.parse import Script, parse_script
-from tidegate.testing.input_files import Rows, write_inputs
-from tidegate.testing.ordered_inputs import OrderedInputs, order_inputs
-from tidegate.testing.user_code import UserFunction, find_installed, functions_restored, load_anew, pickle_by_value, register_functions
 
 QueryText = str | Path | Query | Step
 """
