@@ -23,7 +23,7 @@ from tidegate.platform.observe.console import report_errors
 from tidegate.platform.observe.progress_store import ProgressStore
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.stack.embedded import free_port
-from tidegate.tools.commands.watermarks import watermarks
+from tidegate.tools.staircase.command import watermarks
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -12,7 +12,7 @@ from support.stack.jobs import Workspace
 from typer.testing import CliRunner
 
 from tidegate.platform.observe.console import report_errors
-from tidegate.tools.commands.verify import verify
+from tidegate.tools.verify.command import verify
 
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _app.command()(report_errors(verify))

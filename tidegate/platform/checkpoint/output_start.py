@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ordering.errors import RefusedError, TickRangeError
+from ordering.errors import RefusedError, SettingError, TickRangeError
 from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressStore
@@ -57,6 +57,14 @@ def parse_time_flag(text: str | None, flag: str) -> int | None:
         return None if text is None else parse_tick(text)
     except TickRangeError as error:
         raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
+
+
+def parse_time_span(since: str | None, until: str | None, since_flag: str) -> tuple[int | None, int | None]:
+    """Return the times that *since_flag* and ``--until`` give, microseconds. Raises SettingError: the second is not after the first."""
+    since_us, until_us = parse_time_flag(since, since_flag), parse_time_flag(until, "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise SettingError(f"--until is not after {since_flag}", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    return since_us, until_us
 
 
 def refuse_other_start(requested: Start | None, known: Start | None, run: str, where: str, ways_out: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError, SettingError, TidegateError
+from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
 from tidegate.ordered_topic.compare.strange_records import strange_dict, strange_lines
 from tidegate.platform.observe.console import Format, print_json, show_reading
@@ -50,6 +50,7 @@ def compare(
 ) -> None:
     """Compare two ordered topics event by event, and check each one's promises against its own events."""
     from tidegate.ordered_topic.compare.sides import make_side
+    from tidegate.platform.checkpoint.output_start import parse_time_span
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.kafka.records import ALL_HEADERS
     from tidegate.platform.observe import logs
@@ -87,16 +88,6 @@ def compare(
             print_lines(f"made under other settings: {setting}" for setting in differing_settings(settings.redis, topics))
     if not comparison.is_same:
         raise typer.Exit(1)
-
-
-def parse_time_span(since: str | None, until: str | None, since_flag: str) -> tuple[int | None, int | None]:
-    """Return the times that *since_flag* and ``--until`` give, microseconds. Raises SettingError: the second is not after the first."""
-    from tidegate.platform.checkpoint.output_start import parse_time_flag
-
-    since_us, until_us = parse_time_flag(since, since_flag), parse_time_flag(until, "--until")
-    if since_us is not None and until_us is not None and since_us >= until_us:
-        raise SettingError(f"--until is not after {since_flag}", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
-    return since_us, until_us
 
 
 def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:

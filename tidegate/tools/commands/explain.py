@@ -19,7 +19,7 @@ from tidegate.platform.observe.terminal import print_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from query.trace import InputTrace, ResultTrace
+    from query.trace.result import InputTrace, ResultTrace
     from tidegate.platform.settings.load import Settings
 
 _LIMIT_MAX = 10_000
@@ -47,7 +47,7 @@ def explain(
 ) -> None:
     """Show what policies did with records and why, where events went, and which events a result was made of."""
     from ingest.commands.explain import explain as explain_records
-    from query.trace import find_output
+    from query.trace.result import find_output
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
@@ -67,7 +67,7 @@ def _explain_results(
     settings: Settings, folder: Path, output: str, places: list[str], key: str | None, at: str | None, format: Format
 ) -> None:
     from ingest.commands.journal import plan_for_journal
-    from query.trace import Tracer
+    from query.trace.result import Tracer
     from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.kafka.admin import Admin
 

@@ -258,7 +258,7 @@ def find_why(settings: Settings, folder: Path, name: str) -> dict[str, Any]:
     """Return what the next results of an output wait for, as ``tidegate why --format json`` has it, and the same in words."""
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe.progress_store import ProgressStore
-    from tidegate.tools.commands.why import as_dict
+    from tidegate.tools.why.command import as_dict
     from tidegate.tools.why.gather import Gathering
     from tidegate.tools.why.holds import find_holds
 

@@ -83,7 +83,7 @@ def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
     """Look for the newest records that are *asked* for."""
     from tidegate.platform.kafka.admin import Admin
     from tidegate.records.payloads.formats import JSON, PayloadFormat
-    from tidegate.tools.commands.peek import bind_where, find_input
+    from tidegate.tools.peek.command import bind_where, find_input
     from tidegate.tools.peek.display import Display
     from tidegate.tools.peek.reading import RecordChoice, TopicView
 
@@ -116,8 +116,8 @@ def find_raw_topics(settings: Settings, name: str, admin: Admin) -> frozenset[st
 def _describe_return(settings: Settings, sight: Sight) -> dict[str, Any]:
     """Return whether a dead letter is one of ingest, whose record can be produced again, and of which input."""
     from tidegate.basics.dead_letter_reasons import IngestReason
-    from tidegate.tools.commands.peek import find_input
     from tidegate.tools.peek.again import Place
+    from tidegate.tools.peek.command import find_input
     from tidegate.tools.peek.decoding import ORIGIN, REASON
 
     origin = Place.parse(sight.header(ORIGIN))

@@ -14,7 +14,7 @@ from ingest.commands.journal import journal
 from ingest.commands.raw_topic import produce
 from ingest.commands.skip import skip
 from tidegate.platform.observe.console import report_errors
-from tidegate.tools.commands.verify import verify
+from tidegate.tools.verify.command import verify
 
 SETTINGS = """
 kafka.bootstrap = "127.0.0.1:1"

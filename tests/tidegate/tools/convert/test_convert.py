@@ -17,7 +17,7 @@ from query.commands.lint import lint
 from query.job import read_plans
 from tidegate.platform.observe.console import report_errors
 from tidegate.platform.settings.load import load
-from tidegate.tools.commands.convert import convert
+from tidegate.tools.convert.command import convert
 
 HERE = Path(__file__).parent
 SECRETS = ("c2VjcmV0", "RootManageSharedAccessKey")

@@ -20,7 +20,7 @@ from tidegate.platform.kafka.records import Records
 from tidegate.platform.settings.load import load
 from tidegate.records.payloads.conditions import is_true
 from tidegate.records.payloads.formats import JSON
-from tidegate.tools.commands.peek import bind_where, find_input, parse_from
+from tidegate.tools.peek.command import bind_where, find_input, parse_from
 from tidegate.tools.peek.decoding import EventHeader, Repetitions, Sight, SightKind, decode_sights
 from tidegate.tools.peek.display import Display, show_bytes
 from tidegate.tools.peek.reading import RecordChoice, drop_oldest, keep_newest, merge_partitions

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from ordering.errors import SettingError
 from tidegate.platform.settings.load import load
-from tidegate.tools.commands.new import new
+from tidegate.tools.project.command import new
 from tidegate.tools.project.files import read_template, write_project
 
 

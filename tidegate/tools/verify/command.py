@@ -18,7 +18,6 @@ from ordering.errors import SettingError
 from ordering.ticks import format_tick
 from tidegate.platform.observe.console import Format, print_json, show_reading
 from tidegate.platform.observe.terminal import print_lines
-from tidegate.tools.commands.compare import parse_time_span
 
 if TYPE_CHECKING:
     from tidegate.tools.verify.stages import Request, Stage
@@ -58,7 +57,7 @@ def verify(
     """Compute a published result again from raw topics, journal, settings and query, and compare every byte."""
     from ingest.commands.journal import open_services
     from query.verify.scripts import add_configured_scripts, read_scripts
-    from tidegate.platform.checkpoint.output_start import parse_start
+    from tidegate.platform.checkpoint.output_start import parse_start, parse_time_span
     from tidegate.platform.settings.load import load_assigned
     from tidegate.tools.verify.attestation import read_private_key
     from tidegate.tools.verify.stages import Request, find_target

@@ -20,7 +20,7 @@ from tidegate.platform.observe.console import report_errors
 from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
-from tidegate.tools.commands.watermarks import watermarks
+from tidegate.tools.staircase.command import watermarks
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(report_errors(watermarks))
