@@ -102,6 +102,28 @@ class Policies:
     Raises:
         SettingError: A tolerance is negative (except ``reorder_us = -1``), not an integer, or too long (``late_us``: 20 days; others ten
             thousand years), or an action is neither ``adjust`` nor ``drop``.
+
+    An event of 12:00 that arrives at 12:07 is late, by two minutes more than is allowed here. It gets the time 12:02, or is dropped.
+
+    >>> from ordering.testing import log_of, transcript
+    >>> log = log_of([("12:00", "12:00", "a"), ("12:00", "12:07", "b")])
+    >>> print(transcript(log, Policies(late_us=5 * MINUTE_US)))
+       1 12:00 arriving 12:00 a: releases nothing; c = 12:00
+       2 12:00 arriving 12:07 b: releases 1 at 12:00; c = 12:02
+    held: 2 at 12:02 (late)
+    >>> print(transcript(log, Policies(late_us=5 * MINUTE_US, late_action=Action.DROP)))
+       1 12:00 arriving 12:00 a: releases nothing; c = 12:00
+       2 12:00 arriving 12:07 b: dropped as late; releases 1 at 12:00; c = 12:02
+    held: nothing
+
+    Policies are checked where they are made.
+
+    >>> Policies(reorder_us=-2)
+    Traceback (most recent call last):
+        ...
+    ordering.errors.SettingError: TG-SETTING: reorder must not be negative
+      where: reorder
+      fix: give 0s or more
     """
 
     early_us: int | None = 5 * MINUTE_US

@@ -27,6 +27,21 @@ class Timelines:
     Args:
         partitions: Number of output partitions N; a substream's is ``murmur2(key) mod N``.
         only_partition: The output partition of the single timeline; None with OVER.
+
+    >>> table = Timelines(partitions=2, only_partition=None)
+    >>> rows = table.find_or_add(pa.array([b"car1", b"car2", b"car1"]))
+    >>> rows.tolist()
+    [0, 1, 0]
+    >>> np.maximum.at(table.largest_us, rows, np.array([10, 30, 20]))
+    >>> table.largest_us.tolist()
+    [20, 30]
+
+    At a floor of 25 nothing later depends on the first timeline any more. It goes, and the second one has its row.
+
+    >>> table.forget(table.largest_us > 25).tolist()
+    [-1, 0]
+    >>> table.keys(np.array([0])).to_pylist()
+    [b'car2']
     """
 
     def __init__(self, partitions: int, only_partition: int | None) -> None:

@@ -8,7 +8,7 @@ depend on the events, not on how time was cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -58,6 +58,37 @@ PASSED_BYTES = 2**25
 Divide = Callable[[Callable[[pa.Table], bool]], Iterator[pa.Table]]
 
 
+# How plans are rewritten before they run, in this order. Each pass keeps results and dead letters as those of the script.
+PASSES: tuple[Callable[[Sequence[Plan]], tuple[Plan, ...]], ...] = (members_as_columns,)
+
+
+def rewrite(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """
+    Return the plans after all passes.
+
+    Here TopOne() picks a whole row, of which only ``car`` is read. So only ``car`` is picked, and no record is made.
+
+    >>> from query.sql.bind import bind_outputs
+    >>> from tidegate.language.expressions.binding.input_schema import InputSchema
+    >>> from tidegate.language.expressions.syntax.parse import parse_script
+    >>> text = (
+    ...     "WITH rides AS (SELECT TRY_CAST(car AS nvarchar(max)) AS car, TRY_CAST(at AS bigint) AS at FROM a), "
+    ...     "newest AS (SELECT TopOne() OVER (ORDER BY at DESC) AS row FROM rides GROUP BY TumblingWindow(minute, 1)) "
+    ...     "SELECT newest.row.car AS car INTO out FROM newest"
+    ... )
+    >>> plans = bind_outputs(parse_script(text, "out"), [InputSchema("a")])
+    >>> for line in rewrite(plans)[0].explain().splitlines()[:3]:
+    ...     print(line)
+    Output out
+      Project row.car AS car
+        WindowedAggregate tumbling 1m by all: car AS row.car
+    """
+    rewritten = tuple(plans)
+    for rewrite_all in PASSES:
+        rewritten = rewrite_all(rewritten)
+    return rewritten
+
+
 @dataclass(frozen=True)
 class ProgramStep:
     """One operator of a program."""
@@ -93,7 +124,7 @@ class Program:
     def __post_init__(self) -> None:
         self._steps: list[ProgramStep] = []
         self._number: dict[tuple[Node, bool], int] = {}
-        plans = members_as_columns(self.plans)
+        plans = rewrite(self.plans)
         self._fields = {input: EventFields(self.payloads.get(input, JSON), fields) for input, fields in fields_extracted(plans).items()}
         self._needed = needed_columns(plans)
         self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in plans)

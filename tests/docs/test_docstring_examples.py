@@ -7,12 +7,21 @@ from importlib import import_module
 
 import pytest
 
+FUNCTIONS = "tidegate.language.expressions.functions"
+"""Each family of functions shows what it does."""
 MODULES = (
+    "ordering.model.timelines",
     "ordering.model.watermark",
+    "ordering.policies",
     "ordering.protocol.reader",
+    "query.engine.program",
     "sinks.base",
     "tidegate.ordered_topic.decode",
     "tidegate.ordered_topic.tails",
+    *(
+        f"{FUNCTIONS}.{family}"
+        for family in ("conditional", "conversions", "dates", "numeric", "operators", "patterns", "records", "texts")
+    ),
 )
 
 

@@ -1,4 +1,11 @@
-"""Functions that choose among their arguments. The kind of the result is the highest of the kinds that they choose among."""
+"""
+Functions that choose among their arguments. The kind of the result is the highest of the kinds that they choose among.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT COALESCE(x, 0) AS known, CASE WHEN x IS NULL THEN 'none' ELSE 'some' END AS what INTO out FROM a"
+>>> run_query(script, {"a": [{"x": None}]}).rows
+[{'known': 0, 'what': 'none'}]
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,10 @@ Conversions between kinds, as DuckDB expressions: CAST, TRY_CAST and T-SQL's imp
 Text is read strictly: ``'12'`` is a bigint, ``'12.5'`` is not; a float loses its fraction when it becomes a bigint. Where two kinds meet,
 the lower one of nvarchar < bit < bigint < float < datetime is converted to the higher, as in T-SQL. Records and arrays convert only to
 their JSON text, and by CAST from it.
+
+>>> from tidegate.testing import run_query
+>>> run_query("SELECT TRY_CAST(t AS bigint) AS whole, TRY_CAST(t AS float) AS number INTO out FROM a", {"a": [{"t": "12.5"}]}).rows
+[{'whole': None, 'number': 12.5}]
 """
 
 from __future__ import annotations

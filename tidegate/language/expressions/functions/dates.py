@@ -4,6 +4,11 @@ Functions over datetimes, as DuckDB expressions over int64 microseconds since 19
 DATEADD adds months, quarters and years by the calendar (limited to the last day of the month) and other units by a fixed length; a result
 outside the years 1 to 9999 is NULL. DATEDIFF counts the unit boundaries between two instants, as T-SQL does: one microsecond across
 midnight is a day. Weeks begin on Sunday in every locale.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT DATEADD(month, 1, t) AS later, DATEDIFF(day, t, '2001-02-01') AS days INTO out FROM a"
+>>> run_query(script, {"a": [{"t": "2001-01-31T23:00:00Z"}]}).rows
+[{'later': '2001-02-28T23:00:00Z', 'days': 1}]
 """
 
 from __future__ import annotations

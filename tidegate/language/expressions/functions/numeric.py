@@ -1,4 +1,10 @@
-"""Functions of numbers and angles (radians). Outside its domain a function is NULL (``ACOS(2)``, ``COT(0)``)."""
+"""
+Functions of numbers and angles (radians). Outside its domain a function is NULL (``ACOS(2)``, ``COT(0)``).
+
+>>> from tidegate.testing import run_query
+>>> run_query("SELECT ROUND(x, 1) AS tenth, FLOOR(x) AS below, ACOS(x) AS no_angle INTO out FROM a", {"a": [{"x": 2.46}]}).rows
+[{'tenth': 2.5, 'below': 2.0, 'no_angle': None}]
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 Operators, and what binding puts around expressions; a script cannot call any of them by name.
 
 ``7 / 2`` of bigints is 3, rounded towards zero. ``+`` joins two texts.
+
+>>> from tidegate.testing import run_query
+>>> run_query("SELECT x / 2 AS half, t + '!' AS joined INTO out FROM a", {"a": [{"x": 7, "t": "tide"}]}).rows
+[{'half': 3, 'joined': 'tide!'}]
 """
 
 from __future__ import annotations

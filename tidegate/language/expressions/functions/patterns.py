@@ -5,6 +5,11 @@ A constant pattern is checked before the job starts; :mod:`~.column_patterns` ha
 the text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.``
 matches line ends too. Look-ahead and back references are refused. RE2 unrolls counted repetitions before matching, and the time for each
 character grows with the number of parts; so that number is limited.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT PATINDEX('%d_', t) AS place, REGEXMATCH(t, 'D.$') AS matches INTO out FROM a WHERE t LIKE 't_d%'"
+>>> run_query(script, {"a": [{"t": "tide"}]}).rows
+[{'place': 3, 'matches': 3}]
 """
 
 from __future__ import annotations

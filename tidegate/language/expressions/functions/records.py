@@ -4,6 +4,11 @@ Records and arrays: their members and elements.
 A record is the text of a JSON object, an array that of a JSON array. Law: a member of a record is read like a field of a payload
 (:mod:`tidegate.language.expressions.json_members`): by its exact name, else ignoring case, with the kind of its own text. A missing member
 or element, and a member of a value that is no record, is NULL. Elements are counted from 0.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT GetArrayElement(r.list, 1) AS second, GetArrayLength(r.list) AS n INTO out FROM a"
+>>> run_query(script, {"a": [{"r": {"list": [5, 7]}}]}).rows
+[{'second': 7, 'n': 2}]
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 Functions of text. Text is a sequence of characters (Unicode code points), counted from 1.
 
 Texts are compared by code point: ``'B' < 'a'`` and ``'é' > 'z'``, regardless of the machine's locale.
+
+>>> from tidegate.testing import run_query
+>>> run_query("SELECT UPPER(t) AS up, LEN(t) AS n, SUBSTRING(t, 2, 2) AS part INTO out FROM a", {"a": [{"t": "tide"}]}).rows
+[{'up': 'TIDE', 'n': 4, 'part': 'id'}]
 """
 
 from __future__ import annotations
