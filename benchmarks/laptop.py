@@ -23,7 +23,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from running import Figures, console, end
 
 from tidegate.platform.kafka.admin import Admin
@@ -152,8 +152,9 @@ class Ends:
         """Wait until a topic has more than *end* records; return the seconds that it took."""
         start_s = time.monotonic()
         while time.monotonic() < start_s + _WAIT_S:
-            if self.of(topic) > end:
-                return round(time.monotonic() - start_s, 1)
+            with suppress(KafkaException):  # a new topic has no leader yet
+                if self.of(topic) > end:
+                    return round(time.monotonic() - start_s, 1)
             time.sleep(0.05)
         raise SystemExit(f"nothing came into {topic} within {_WAIT_S:.0f} s")
 

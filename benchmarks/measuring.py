@@ -16,7 +16,7 @@ import psutil
 
 _PAUSE_S = 0.1
 _MEMORY_EVERY = 10
-_DAEMON = re.compile(r"\b(pyspark\.daemon|tidegate\.spark\.worker_daemon)\b")
+_DAEMON = re.compile(r"\b(pyspark\.daemon|tidegate\.platform\.spark\.worker_daemon)\b")
 """Command line of what forks Spark's Python workers, which is theirs too."""
 
 

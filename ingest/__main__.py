@@ -40,6 +40,7 @@ def ingest(
     import time
     from contextlib import ExitStack
 
+    from ingest import PYTHON_MODULES
     from tidegate.platform.checkpoint.binding import checkpoint_folder
     from tidegate.platform.checkpoint.claim import check_not_resetting, claim
     from tidegate.platform.observe import logs
@@ -67,7 +68,7 @@ def ingest(
     with ExitStack() as running:
 
         def start_spark() -> EarlySession:
-            return running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0]))
+            return running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0], PYTHON_MODULES))
 
         # If a job is restarted, Spark starts while it is prepared, to save time. A new job may still be refused, so Spark starts
         # afterwards.

@@ -6,3 +6,6 @@ logs of ordered topics (``buckets``); ``stage`` is the part that Spark runs. ``s
 that. ``reference`` has the tables for lookups, ``columns`` turns records and results into columns and back. Start reading at
 :mod:`query.job`; ``docs/reference/architecture.md`` follows one batch.
 """
+
+# What its Python processes in Spark import: they are forked from one that has done so.
+PYTHON_MODULES = ("query.stage.planner", "query.stage.processor")

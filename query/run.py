@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ordering.ticks import INFINITY
-from query import job
+from query import PYTHON_MODULES, job
 from query.config import QueryPlan
 from query.listed import RequestedQuery
 from query.running_query import RunningQuery
@@ -99,7 +99,7 @@ class QueryRun:
                 self._metrics.set_jobs({f"query {name}": own, **running.sinks.poll(self._metrics)})
                 self._metrics.set_executors(self._cluster.executors_wanted, self._cluster.executors_held)
 
-            self._spark = start_session(settings, f"query-{name}", self._folder)
+            self._spark = start_session(settings, f"query-{name}", self._folder, PYTHON_MODULES)
             try:
                 driven = DrivenQuery(name, lambda: job.start(self._spark, settings, running.plan, on_reports), self._folder)
                 drive([driven], stop, on_tick, is_ready=self._cluster.is_ready)

@@ -28,6 +28,7 @@ STREAMS = {
     "tidegate/records/files/output.py": "results: bytes for files and pipes, passed through visible_lines() for a terminal",
     "tidegate/records/files/summary.py": "hands standard error to the door",
     "tidegate/platform/spark/early_session.py": "gives standard error a descriptor of its own",
+    "tidegate/platform/spark/launch/python_host.py": "flushes what a forked process of Spark has printed",
     "tidegate/platform/stack/jars.py": "a path of this machine, read by a build",
 }
 """Who may name a standard stream, and why."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ def separate_stderr() -> None:
 
 
 class EarlySession:
-    """A starting Spark session, as a context manager that stops it at the end; Spark's log goes to *folder*, made when missing."""
+    """
+    A starting Spark session, as a context manager that stops it at the end; Spark's log goes to *folder*, made when missing. The job's
+    Python processes import *modules*.
+    """
 
-    def __init__(self, settings: Settings, job: str, folder: Path) -> None:
+    def __init__(self, settings: Settings, job: str, folder: Path, modules: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._executor = ThreadPoolExecutor(1, "spark")
-        self._started: Future[SparkSession] = self._executor.submit(start_session, settings, job, folder)
+        self._started: Future[SparkSession] = self._executor.submit(start_session, settings, job, folder, modules)
 
     def get(self) -> SparkSession:
         """Wait for the session and return it. Raises TidegateError: Java is missing or Spark does not start."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from tidegate.platform.spark.launch.allocator import allocator_environment
 from tidegate.platform.spark.launch.launch_files import launch_files
 from tidegate.platform.spark.launch.lean_python import lean_python
 from tidegate.platform.spark.launch.private_folder import make_private_folder
+from tidegate.platform.spark.launch.python_host import end_hosts, start_host
 from tidegate.platform.spark.local_files import set_permissions_in_process
 from tidegate.platform.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf
 from tidegate.platform.spark.privates import (
@@ -54,19 +55,27 @@ LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 # How long a JVM may take to end, seconds.
 _JVM_END_S = 10.0
 
+# What Spark sets for the processes that it starts itself.
+_WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
 Report = TypeVar("Report")
 
 
-def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
+def start_session(settings: Settings, job: str, folder: Path, modules: Sequence[str] = ()) -> SparkSession:
     """
-    Start Spark for one job; ``[spark.conf]`` may override settings that the design does not fix.
+    Start Spark for one job, whose Python processes import *modules*; ``[spark.conf]`` may override settings that the design does not fix.
 
     The JVM and the workers write to ``spark.log`` in *folder*; :class:`WorkerLog` logs their events again. Raises TidegateError: Java is
     missing, Spark does not start, or no folder can be made for its sockets.
     """
     master = settings.spark.master
     private_folder = make_private_folder(SOCKETS)
-    conf = _spark_conf(settings, job, private_folder, _set_environment(settings, private_folder))
+    executor_environment = _set_environment(settings, private_folder)
+    with (folder / WORKER_LOG).open("ab") as log:
+        if os.environ["PYSPARK_PYTHON"] == lean_python():
+            worker_environment = {**os.environ, **executor_environment, **_WORKER_ENVIRONMENT}
+            os.environ.update(start_host(private_folder, modules, worker_environment, log.fileno()))
+    conf = _spark_conf(settings, job, private_folder, executor_environment)
     builder: Any = SparkSession.builder
     builder = builder.master(master)
     for key, value in conf.items():
@@ -153,6 +162,7 @@ def end_session(spark: SparkSession) -> None:
     with suppress(Py4JError, ConnectionError):
         spark.stop()
     stop_jvm(_JVM_END_S)
+    end_hosts()
 
 
 @dataclass(frozen=True, slots=True)

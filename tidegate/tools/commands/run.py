@@ -48,7 +48,7 @@ def run(
     from tidegate.tools.commands.stack import own_stack
     from tidegate.tools.pipeline.keeping import KeptStage, Phase, keep_going
     from tidegate.tools.pipeline.selection import choose, make_stages
-    from tidegate.tools.pipeline.stages import Surroundings, run_folder
+    from tidegate.tools.pipeline.stages import PYTHON_MODULES, Surroundings, run_folder
 
     separate_stderr()
     keep_files_private()
@@ -66,7 +66,7 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
         claim(folder)
         needs_spark = any(not label.startswith("sink:") for label in labels)
-        spark = running.enter_context(EarlySession(settings, "run", folder)) if needs_spark else None
+        spark = running.enter_context(EarlySession(settings, "run", folder, PYTHON_MODULES)) if needs_spark else None
         cluster = Cluster(settings, folder, _session_of(spark))
         worker_log, metrics = WorkerLog(folder), Metrics(settings.metrics.port, settings.metrics.host)
         failures: dict[str, TidegateError] = {}

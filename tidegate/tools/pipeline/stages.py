@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
+import ingest
+import query
 from ingest import job as ingest_job
 from ingest.running_input import RunningInput
 from ordering.ticks import NEVER, format_duration
@@ -36,6 +38,8 @@ from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
 from tidegate.records.result_columns import Column
 
+# What the Python processes of these stages import.
+PYTHON_MODULES = (*ingest.PYTHON_MODULES, *query.PYTHON_MODULES)
 _READY_PAUSE_S = 0.25
 
 
