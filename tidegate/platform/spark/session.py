@@ -55,6 +55,8 @@ LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 # How long a JVM may take to end, seconds.
 _JVM_END_S = 10.0
 
+# Spark passes what follows this in the name of a setting to workers, as an environment variable.
+_EXECUTOR_ENV = "spark.executorEnv."
 # What Spark sets for the processes that it starts itself.
 _WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
@@ -70,12 +72,11 @@ def start_session(settings: Settings, job: str, folder: Path, modules: Sequence[
     """
     master = settings.spark.master
     private_folder = make_private_folder(SOCKETS)
-    executor_environment = _set_environment(settings, private_folder)
-    with (folder / WORKER_LOG).open("ab") as log:
-        if os.environ["PYSPARK_PYTHON"] == lean_python():
-            worker_environment = {**os.environ, **executor_environment, **_WORKER_ENVIRONMENT}
-            os.environ.update(start_host(private_folder, modules, worker_environment, log.fileno()))
-    conf = _spark_conf(settings, job, private_folder, executor_environment)
+    conf = _spark_conf(settings, job, private_folder, _set_environment(settings, private_folder))
+    if sys.executable != os.environ["PYSPARK_PYTHON"] == lean_python():
+        of_workers = {key.removeprefix(_EXECUTOR_ENV): value for key, value in conf.items() if key.startswith(_EXECUTOR_ENV)}
+        with (folder / WORKER_LOG).open("ab") as log:
+            os.environ.update(start_host(private_folder, modules, {**os.environ, **of_workers, **_WORKER_ENVIRONMENT}, log.fileno()))
     builder: Any = SparkSession.builder
     builder = builder.master(master)
     for key, value in conf.items():
@@ -121,7 +122,7 @@ def _spark_conf(settings: Settings, job: str, private_folder: Path, executor_env
     return {
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
-        **{f"spark.executorEnv.{name}": value for name, value in executor_environment.items()},
+        **{f"{_EXECUTOR_ENV}{name}": value for name, value in executor_environment.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # Spark puts these before the user's spark.driver.extraJavaOptions, so that the user's win.
         "spark.driver.defaultJavaOptions": java_options(private_folder, spark.properties().get("spark.driver.extraJavaOptions", "")),
