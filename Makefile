@@ -35,7 +35,7 @@ check: style  ## style, types and all tests that need no service (3 minutes)
 quick-tests: install
 	@$(PYTEST) -m "not integration and not heavy" $(ARGS)
 
-test: install  ## all that a change must pass (10 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
+test: install  ## all that a change must pass (25 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults, chains and large states (four hours)

@@ -1,7 +1,7 @@
 // Time: arrival across, event time up. Drag to zoom; a click opens the event.
 import { ask, asked, button, count, figure, go, main, make, makeChoice, repeat } from "./common.js";
 
-const PLACE = { left: 66, right: 12, top: 12, bottom: 38 };
+const PLACE = { left: 76, right: 12, top: 12, bottom: 38 };
 // Distances of ticks, microseconds.
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5,
   1728e5, 6048e5, 2592e6, 7776e6, 31536e6].map((ms) => ms * 1000);
