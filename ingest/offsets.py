@@ -53,6 +53,19 @@ class PlannedPosition:
     def imports_with_end(self) -> Marks:
         return _with_end(self.imports, self.next_offset, self.import_us)
 
+    def range_fields(self) -> dict[str, Any]:
+        """Return the fields of an :class:`~ingest.planned_range.IngestRange` that ends here: its end, and the facts to repeat there."""
+        return {
+            "end": self.next_offset,
+            "marks": self.marks_with_end(),
+            "imports": self.imports_with_end(),
+            "spans": self.spans,
+            "base_us": self.base_us,
+            "conflicts": self.conflicts,
+            "losses": self.losses,
+            "clamped": self.clamped,
+        }
+
     def raise_time(self, frontier_us: int) -> PlannedPosition:
         """Return the end of an empty range at this position, with a raised arrival frontier."""
         return PlannedPosition(self.next_offset, frontier_us, import_us=self.import_us)

@@ -89,19 +89,7 @@ class RangeWalk(RecordJudge):
         the range is empty, and its facts are in the journal.
         """
         self._tally.start_clock()
-        piece = replace(
-            self._planned,
-            start=self.next_offset,
-            end=end.next_offset,
-            marks=end.marks_with_end(),
-            imports=end.imports_with_end(),
-            spans=end.spans,
-            base_us=end.base_us,
-            conflicts=end.conflicts,
-            losses=end.losses,
-            clamped=end.clamped,
-            skips=(),
-        )
+        piece = replace(self._planned, start=self.next_offset, skips=(), **end.range_fields())
         marks = self._begin_range(piece, is_first=False)
         pause_at("open piece read")
         if records is not None:

@@ -14,8 +14,8 @@ OPENING = [
         "An estimate that the journal has where an open batch reads counts there.",
         3,
         "ingest/stage/range_walk.py",
-        "            marks=end.marks_with_end(),\n",
-        "            marks=(),\n",
+        "skips=(), **end.range_fields())\n",
+        'skips=(), **end.range_fields() | {"marks": ()})\n',
         _CUT,
     ),
     Bug(
