@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from query.editor.names import Column, EditedScript
-from query.editor.words import Word, WordKind, path_before, word_at
+from query.editor.names import EditedScript, NamedColumn
+from query.editor.words import ScriptWord, WordKind, path_before, word_at
 from tidegate.language.expressions.functions.manual import FunctionEntry, function_entries
 from tidegate.language.expressions.kinds import DECLARABLE
 from tidegate.language.expressions.tree import UNITS_US
@@ -85,7 +85,7 @@ def complete(script: EditedScript, offset: int) -> Completion:
     return _narrow(script, number, word.start, offset)
 
 
-def _is_within(word: Word, offset: int) -> bool:
+def _is_within(word: ScriptWord, offset: int) -> bool:
     """Return whether an offset lies in a text, number or comment; at the end of one that is closed it does not."""
     if word.kind is WordKind.SIGN:
         return False
@@ -129,12 +129,12 @@ def _offers(script: EditedScript, number: int, start: int) -> Iterator[Offer]:
         yield from (Offer(name, OfferKind.KEYWORD) for name in _KEYWORDS)
 
 
-def _word_before(words: list[Word], number: int) -> Word | None:
+def _word_before(words: list[ScriptWord], number: int) -> ScriptWord | None:
     """Return the last word before *number* that is no comment."""
     return next((word for word in reversed(words[:number]) if word.kind is not WordKind.COMMENT), None)
 
 
-def _is_type(words: list[Word], number: int) -> bool:
+def _is_type(words: list[ScriptWord], number: int) -> bool:
     """Return whether a type stands at a place: ``CAST(x AS``, and in CREATE TABLE behind a name."""
     before = words[:number]
     if not before or not before[-1].is_word("AS"):
@@ -147,7 +147,7 @@ def _is_type(words: list[Word], number: int) -> bool:
     return False
 
 
-def _is_unit(words: list[Word], number: int) -> bool:
+def _is_unit(words: list[ScriptWord], number: int) -> bool:
     """Return whether a unit of time stands at a place: the first argument of a window, a duration, DATEADD and the like."""
     if number < 2 or words[number - 1].text != "(":
         return False
@@ -192,7 +192,7 @@ def _members(script: EditedScript, path: list[str], offset: int) -> Iterator[Off
         yield from _columns(script.columns_at(offset), path)
 
 
-def _columns(columns: Iterable[Column], above: Iterable[str] = ()) -> Iterator[Offer]:
+def _columns(columns: Iterable[NamedColumn], above: Iterable[str] = ()) -> Iterator[Offer]:
     """Yield the columns below a path, each step of a path once."""
     folded = [name.lower() for name in above]
     for column in columns:

@@ -6,22 +6,32 @@ Law: nothing is said of a name that the script does not resolve.
 
 from __future__ import annotations
 
-from query.editor.names import EditedScript
-from query.editor.words import Word, path_before, word_at
+from typing import NamedTuple
+
+from query.editor.names import EditedScript, find_named
+from query.editor.words import ScriptWord, path_before, word_at
 from tidegate.language.expressions.functions.manual import MANUAL_PAGE, FunctionEntry, Verdict, find_function
 
 
-def describe(script: EditedScript, offset: int) -> tuple[int, int, str] | None:
-    """Return what is to be shown of the name at an offset, with the offsets at which it begins and ends; None: nothing is known of it."""
+class Description(NamedTuple):
+    """What is to be shown of the name from offset *start* until *end*."""
+
+    start: int
+    end: int
+    text: str
+
+
+def describe(script: EditedScript, offset: int) -> Description | None:
+    """Return what is to be shown of the name at an offset; None: nothing is known of it."""
     number = word_at(script.words, offset)
     if number < 0 or not script.words[number].is_name:
         return None
     word, path = script.words[number], path_before(script.words, number)
     text = _describe(script, word, [each.name for each in path], number)
-    return (path[0].start if path else word.start, word.end, text) if text else None
+    return Description(path[0].start if path else word.start, word.end, text) if text else None
 
 
-def _describe(script: EditedScript, word: Word, path: list[str], number: int) -> str:
+def _describe(script: EditedScript, word: ScriptWord, path: list[str], number: int) -> str:
     is_called = number + 1 < len(script.words) and script.words[number + 1].text == "("
     dotted = ".".join((*path, word.name))
     if path and path[0].lower() in ("udf", "uda"):
@@ -47,18 +57,17 @@ def describe_function(entry: FunctionEntry) -> str:
 
 
 def _of_script_function(script: EditedScript, called: str, name: str) -> str:
-    places = {known.lower(): place for known, place in script.project.functions(script.path).items()}
-    place = places.get(name.lower())
+    place = find_named(script.project.functions(script.path), name)
     if place is None:
         return ""
     settings = script.project.settings
-    table = None if settings is None else next((each for key, each in settings.functions.items() if key.lower() == name.lower()), None)
+    table = None if settings is None else find_named(settings.functions, name)
     types = f"({', '.join(table.takes)})" if table is not None and table.takes is not None else "(...)"
     gives = f" gives {table.gives}" if table is not None and table.gives != "any" else ""
     return f"```sql\n{called}{types}\n```\n\nA function in JavaScript: {place}{gives}"
 
 
-def _of_source(script: EditedScript, word: Word, number: int) -> str:
+def _of_source(script: EditedScript, word: ScriptWord, number: int) -> str:
     """Return what an input, output, step or table is; empty if the name is none."""
     name = word.name.lower()
     if number and script.words[number - 1].is_word("INTO"):
@@ -88,7 +97,7 @@ def _of_stream(script: EditedScript, name: str, is_result: bool) -> str:
 
 def _of_output(script: EditedScript, name: str) -> str:
     settings = script.project.settings
-    table = None if settings is None else next((each for known, each in settings.outputs.items() if known.lower() == name), None)
+    table = None if settings is None else find_named(settings.outputs, name)
     if table is None:
         return ""
     places = [f"topic {table.topic}"] if table.topic else []
@@ -102,7 +111,7 @@ def _columns_of(script: EditedScript, name: str) -> str:
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
-def _of_column(script: EditedScript, path: list[str], word: Word) -> str:
+def _of_column(script: EditedScript, path: list[str], word: ScriptWord) -> str:
     """Return what is known of a column; empty if none is called so."""
     full = [name.lower() for name in (*path, word.name)]
     for column in script.columns_at(word.start):

@@ -15,7 +15,7 @@ UTF_8, UTF_16, UTF_32 = "utf-8", "utf-16", "utf-32"
 
 
 @dataclass(frozen=True)
-class Places:
+class TextPlaces:
     """The places of a text, with columns in units of *encoding*."""
 
     text: str

@@ -34,7 +34,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Project:
+class ScriptProject:
     """What is known around a script; without a configuration nothing."""
 
     configuration: Path | None = None
@@ -89,13 +89,13 @@ class Projects:
 
     given: Path | None = None
     # By configuration: what told its last version from others, and what it said.
-    _known: dict[Path, tuple[tuple[int, int] | None, Project]] = field(default_factory=dict)
+    _known: dict[Path, tuple[tuple[int, int] | None, ScriptProject]] = field(default_factory=dict)
 
-    def around(self, script: Path | None) -> Project:
+    def around(self, script: Path | None) -> ScriptProject:
         """Return the project of a script, read again if its configuration has changed."""
         path = self.given or _nearest(script)
         if path is None:
-            return Project()
+            return ScriptProject()
         stamp = _stamp(path)
         known = self._known.get(path)
         if known is None or known[0] != stamp:
@@ -117,17 +117,17 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _read(path: Path, before: Settings | None) -> Project:
+def _read(path: Path, before: Settings | None) -> ScriptProject:
     """Return what a configuration says; *before* is what it said last."""
     from tidegate.platform.settings.load import load
     from tidegate.platform.settings.problems import SettingsReport
 
     try:
-        return Project(path, load(path))
+        return ScriptProject(path, load(path))
     except SettingsReport as report:
-        return Project(path, before, tuple(_problem(path, error) for error in report.problems))
+        return ScriptProject(path, before, tuple(_problem(path, error) for error in report.problems))
     except TidegateError as error:
-        return Project(path, before, (_problem(path, error),))
+        return ScriptProject(path, before, (_problem(path, error),))
 
 
 def _problem(path: Path, error: TidegateError) -> Problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from query.editor.words import Word, meaningful
+from query.editor.words import ScriptWord, meaningful
 
 _CLAUSES = frozenset(
     {"SELECT", "INTO", "FROM", "JOIN", "ON", "WHERE", "GROUP", "HAVING", "ORDER", "TIMESTAMP", "OVER", "APPLY", "MATCH_RECOGNIZE", "WHEN"}
@@ -20,7 +20,7 @@ _NO_ALIAS = _CLAUSES | {"AS", "PARTITION", "CROSS", "OUTER", "LEFT", "RIGHT", "F
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceName:
     """A name in FROM, JOIN or APPLY, and the name by which the SELECT calls it. *name* is empty for a function or a subquery."""
 
     name: str
@@ -35,7 +35,7 @@ class Scope:
     end: int = 0
     # The name of the step that it is.
     step: str = ""
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[SourceName] = field(default_factory=list)
     # The columns that it names.
     columns: list[str] = field(default_factory=list)
     has_star: bool = False
@@ -69,7 +69,7 @@ class ScriptScopes:
         return next((scope for scope in self.scopes if scope.step and scope.step.lower() == name.lower()), None)
 
 
-def read_scopes(words: Sequence[Word], length: int) -> ScriptScopes:
+def read_scopes(words: Sequence[ScriptWord], length: int) -> ScriptScopes:
     """Return the scopes of a script with these words and so many characters."""
     reader = _Reader(list(meaningful(words)), length)
     return ScriptScopes(reader.read(), _tables(reader.words))
@@ -83,11 +83,11 @@ class _Level:
     # The step that a SELECT in these brackets is.
     step: str = ""
     # The words of the column that is being read.
-    item: list[Word] = field(default_factory=list)
+    item: list[ScriptWord] = field(default_factory=list)
 
 
 class _Reader:
-    def __init__(self, words: list[Word], length: int) -> None:
+    def __init__(self, words: list[ScriptWord], length: int) -> None:
         self.words, self._length = words, length
         self._scopes: list[Scope] = []
         self._levels = [_Level()]
@@ -99,7 +99,7 @@ class _Reader:
             self._close(self._levels.pop(), self._length)
         return self._scopes
 
-    def _take(self, number: int, word: Word) -> None:
+    def _take(self, number: int, word: ScriptWord) -> None:
         level = self._levels[-1]
         if word.text == "(":
             level.item.append(word)
@@ -118,7 +118,7 @@ class _Reader:
         elif level.scope is not None:
             self._take_of_select(number, word, level, level.scope)
 
-    def _take_of_select(self, number: int, word: Word, level: _Level, scope: Scope) -> None:
+    def _take_of_select(self, number: int, word: ScriptWord, level: _Level, scope: Scope) -> None:
         in_select = scope.clauses[-1][1] == "SELECT"
         # A CASE has WHEN too, and LAG its OVER.
         if word.is_word(*_CLAUSES) and not (in_select and word.is_word("ON", "WHEN", "OVER", "ORDER")):
@@ -156,17 +156,17 @@ class _Reader:
             return before[1].name
         return ""
 
-    def _origin(self, number: int) -> Origin:
+    def _origin(self, number: int) -> SourceName:
         """Return what FROM, JOIN or APPLY names from word *number* on."""
         name, number = self._named(number)
-        following: Sequence[Word] = self.words[number : number + 2]
+        following: Sequence[ScriptWord] = self.words[number : number + 2]
         if following and following[0].is_word("AS"):
             following = following[1:]
         elif following and following[0].is_word("TIMESTAMP"):
             # The alias may stand behind the event time: FROM taxis TIMESTAMP BY at t.
             following = _behind_expression(self.words[number + 2 :])
         alias = following[0].name if following and following[0].is_name and not following[0].is_word(*_NO_ALIAS) else ""
-        return Origin(name, alias or name)
+        return SourceName(name, alias or name)
 
     def _named(self, number: int) -> tuple[str, int]:
         """Return the name that begins at a word, and the number of the word behind; of brackets and calls no name, and what is behind."""
@@ -179,7 +179,7 @@ class _Reader:
         return "", _behind_brackets(self.words, number + 1 if is_call else number)
 
 
-def _behind_brackets(words: Sequence[Word], number: int) -> int:
+def _behind_brackets(words: Sequence[ScriptWord], number: int) -> int:
     """Return the number of the word behind the brackets that open at *number*; the end if they are not closed."""
     depth = 0
     for place in range(number, len(words)):
@@ -189,7 +189,7 @@ def _behind_brackets(words: Sequence[Word], number: int) -> int:
     return len(words)
 
 
-def _behind_expression(words: Sequence[Word]) -> Sequence[Word]:
+def _behind_expression(words: Sequence[ScriptWord]) -> Sequence[ScriptWord]:
     """Return the words behind a path or call that begins with them."""
     number = 1
     while number < len(words):
@@ -202,7 +202,7 @@ def _behind_expression(words: Sequence[Word]) -> Sequence[Word]:
     return words[number:]
 
 
-def _tables(words: Sequence[Word]) -> dict[str, dict[str, str]]:
+def _tables(words: Sequence[ScriptWord]) -> dict[str, dict[str, str]]:
     """Return the columns of each CREATE TABLE by its name."""
     tables: dict[str, dict[str, str]] = {}
     for number, word in enumerate(words[:-3]):
@@ -211,7 +211,7 @@ def _tables(words: Sequence[Word]) -> dict[str, dict[str, str]]:
     return tables
 
 
-def _declared(words: Sequence[Word]) -> dict[str, str]:
+def _declared(words: Sequence[ScriptWord]) -> dict[str, str]:
     """Return the types of columns by their names: ``a bigint, b.c nvarchar(max)``."""
     columns: dict[str, str] = {}
     path: list[str] = []

@@ -19,8 +19,8 @@ from query.editor.completion import Offer, OfferKind, complete
 from query.editor.findings import PlacedFinding, find_mistakes
 from query.editor.hover import describe, describe_function
 from query.editor.names import EditedScript
-from query.editor.places import UTF_16, Places
-from query.editor.project import CONFIGURATION, Project, Projects
+from query.editor.places import UTF_16, TextPlaces
+from query.editor.project import CONFIGURATION, Projects, ScriptProject
 
 _NAME = "tidegate"
 # How long a script must stay as it is before its findings are told.
@@ -50,7 +50,7 @@ class ScriptServer(LanguageServer):
         self._projects = Projects(given)
         self._waiting: dict[str, asyncio.TimerHandle] = {}
         # The configurations whose problems the editor shows.
-        self._shown_problems: dict[Path, Project] = {}
+        self._shown_problems: dict[Path, ScriptProject] = {}
 
     def script(self, uri: str) -> EditedScript:
         """Return a script as the editor has it."""
@@ -58,15 +58,14 @@ class ScriptServer(LanguageServer):
         file = Path(path) if path is not None and uri.startswith("file:") else None
         return EditedScript(self.workspace.get_text_document(uri).source.replace("\r\n", " \n"), self._projects.around(file), file)
 
-    def places(self, script: EditedScript) -> Places:
+    def places(self, script: EditedScript) -> TextPlaces:
         """Return the places of a script in the units that the editor counts in."""
         encoding = self.server_capabilities.position_encoding
-        return Places(script.text, str(getattr(encoding, "value", encoding) or UTF_16))
+        return TextPlaces(script.text, str(getattr(encoding, "value", encoding) or UTF_16))
 
     def tell_soon(self, uri: str) -> None:
         """Tell the findings of a script when it has not changed for a moment."""
-        if (waiting := self._waiting.pop(uri, None)) is not None:
-            waiting.cancel()
+        self._stop_waiting(uri)
         self._waiting[uri] = asyncio.get_running_loop().call_later(_PAUSE_S, self.tell, uri)
 
     def tell(self, uri: str) -> None:
@@ -91,11 +90,14 @@ class ScriptServer(LanguageServer):
 
     def forget(self, uri: str) -> None:
         """Take back the findings of a script that is closed."""
-        if (waiting := self._waiting.pop(uri, None)) is not None:
-            waiting.cancel()
+        self._stop_waiting(uri)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def _tell_problems(self, project: Project) -> None:
+    def _stop_waiting(self, uri: str) -> None:
+        if (waiting := self._waiting.pop(uri, None)) is not None:
+            waiting.cancel()
+
+    def _tell_problems(self, project: ScriptProject) -> None:
         path = project.configuration
         if path is None or self._shown_problems.get(path) is project or not (project.problems or path in self._shown_problems):
             return
@@ -158,13 +160,12 @@ def make_server(given: Path | None = None) -> ScriptServer:
         found = describe(script, places.offset(params.position.line, params.position.character))
         if found is None:
             return None
-        start, end, text = found
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), _range(places, start, end))
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, found.text), _range(places, found.start, found.end))
 
     return server
 
 
-def _range(places: Places, start: int, end: int) -> types.Range:
+def _range(places: TextPlaces, start: int, end: int) -> types.Range:
     return types.Range(types.Position(*places.place(start)), types.Position(*places.place(end)))
 
 
@@ -181,14 +182,14 @@ def _item(offer: Offer, span: types.Range) -> types.CompletionItem:
     )
 
 
-def _diagnostic(places: Places, placed: PlacedFinding) -> types.Diagnostic:
+def _diagnostic(places: TextPlaces, placed: PlacedFinding) -> types.Diagnostic:
     finding = placed.finding
     severity = types.DiagnosticSeverity.Error if finding.is_error else types.DiagnosticSeverity.Warning
     text = f"{finding.what}\n{finding.fix}" if finding.fix else finding.what
     return types.Diagnostic(_range(places, placed.start, placed.end), text, severity, finding.code, source=_NAME)
 
 
-def _hint_at_configuration(project: Project) -> types.Diagnostic:
+def _hint_at_configuration(project: ScriptProject) -> types.Diagnostic:
     assert project.configuration is not None
     first, *others = project.problems
     more = f", and {len(others)} more" if others else ""

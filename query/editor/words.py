@@ -27,7 +27,7 @@ class WordKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ScriptWord:
     """One word; its text is from *start* until before *end*."""
 
     kind: WordKind
@@ -65,12 +65,12 @@ _WORD = re.compile(
 )
 
 
-def words_of(text: str) -> list[Word]:
+def words_of(text: str) -> list[ScriptWord]:
     """Return the words of a script in their order."""
-    return [Word(WordKind(found.lastgroup), found[0], found.start()) for found in _WORD.finditer(text)]
+    return [ScriptWord(WordKind(found.lastgroup), found[0], found.start()) for found in _WORD.finditer(text)]
 
 
-def word_at(words: Sequence[Word], offset: int) -> int:
+def word_at(words: Sequence[ScriptWord], offset: int) -> int:
     """Return the number of the word around an offset, or of one that ends or begins there, a name before a sign; -1: there is none."""
     number = bisect_right(words, offset, key=lambda word: word.start) - 1
     if number < 0 or words[number].end < offset:
@@ -80,15 +80,15 @@ def word_at(words: Sequence[Word], offset: int) -> int:
     return number - 1 if touches and before is not None and before.is_name and not words[number].is_name else number
 
 
-def path_before(words: Sequence[Word], number: int) -> list[Word]:
+def path_before(words: Sequence[ScriptWord], number: int) -> list[ScriptWord]:
     """Return the names with a point behind each that lead up to word *number*: ``a``, ``b`` before the c of ``a.b.c``."""
-    path: list[Word] = []
+    path: list[ScriptWord] = []
     while number >= 2 and words[number - 1].text == "." and words[number - 2].is_name:
         path.insert(0, words[number - 2])
         number -= 2
     return path
 
 
-def meaningful(words: Sequence[Word]) -> Iterator[Word]:
+def meaningful(words: Sequence[ScriptWord]) -> Iterator[ScriptWord]:
     """Yield the words without comments."""
     return (word for word in words if word.kind is not WordKind.COMMENT)

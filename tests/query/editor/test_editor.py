@@ -11,7 +11,7 @@ from query.editor.completion import OfferKind, complete
 from query.editor.findings import find_mistakes
 from query.editor.hover import describe
 from query.editor.names import EditedScript
-from query.editor.project import Project, Projects
+from query.editor.project import Projects, ScriptProject
 from query.lint import lint_script
 from tidegate.language.expressions.syntax.parse import parse_script
 
@@ -53,18 +53,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def project(folder: Path) -> Project:
+def project(folder: Path) -> ScriptProject:
     """What is known of it."""
     return Projects().around(folder / "rides.sql")
 
 
-def edited(marked: str, project: Project, path: Path | None = Path("rides.sql")) -> tuple[EditedScript, int]:
+def edited(marked: str, project: ScriptProject, path: Path | None = Path("rides.sql")) -> tuple[EditedScript, int]:
     """A script, and the place of the ^ in it, which is left out."""
     before, _, behind = marked.partition("^")
     return EditedScript(before + behind, project, path), len(before)
 
 
-def offered(marked: str, project: Project, *kinds: OfferKind) -> list[str]:
+def offered(marked: str, project: ScriptProject, *kinds: OfferKind) -> list[str]:
     """What is offered at the ^, as it would be written."""
     script, offset = edited(marked, project)
     return [offer.written for offer in complete(script, offset).offers if not kinds or offer.kind in kinds]
@@ -82,7 +82,7 @@ def offered(marked: str, project: Project, *kinds: OfferKind) -> list[str]:
         ("SELECT car FROM [ta^]", ["[taxis"]),
     ],
 )
-def test_inputs_and_outputs_are_offered_where_they_stand(marked: str, names: list[str], project: Project) -> None:
+def test_inputs_and_outputs_are_offered_where_they_stand(marked: str, names: list[str], project: ScriptProject) -> None:
     """Inputs, steps and reference data behind FROM and JOIN, outputs behind INTO."""
     assert offered(marked, project) == names
 
@@ -105,7 +105,7 @@ def test_inputs_and_outputs_are_offered_where_they_stand(marked: str, names: lis
         ("SELECT nothing.^ FROM taxis", []),
     ],
 )
-def test_columns_of_what_is_read_are_offered(marked: str, names: list[str], project: Project) -> None:
+def test_columns_of_what_is_read_are_offered(marked: str, names: list[str], project: ScriptProject) -> None:
     """Those declared, the event time and the key; of a step those that it names. An odd name comes in brackets."""
     assert offered(marked, project, OfferKind.COLUMN) == names
 
@@ -120,7 +120,7 @@ def test_columns_of_what_is_read_are_offered(marked: str, names: list[str], proj
         ("SELECT ud^ FROM taxis", ["udf.half", "udf.double"]),
     ],
 )
-def test_functions_are_offered(marked: str, names: list[str], project: Project) -> None:
+def test_functions_are_offered(marked: str, names: list[str], project: ScriptProject) -> None:
     """Those of the language, and those in JavaScript of the configuration and beside the script."""
     assert offered(marked, project, OfferKind.FUNCTION) == names
 
@@ -128,12 +128,12 @@ def test_functions_are_offered(marked: str, names: list[str], project: Project) 
 @pytest.mark.parametrize(
     "marked", ["SELECT 'ab^' FROM taxis", "SELECT 'ab^", "SELECT 1^ FROM taxis", "-- c^\nSELECT 1", "SELECT /* c^ */ 1", "/* c^"]
 )
-def test_nothing_is_offered_within_texts_numbers_and_comments(marked: str, project: Project) -> None:
+def test_nothing_is_offered_within_texts_numbers_and_comments(marked: str, project: ScriptProject) -> None:
     """There nothing is a name."""
     assert offered(marked, project) == []
 
 
-def test_types_and_units_are_offered_where_they_stand(project: Project) -> None:
+def test_types_and_units_are_offered_where_they_stand(project: ScriptProject) -> None:
     """A type behind CAST(x AS, units first in windows and durations."""
     assert "bigint" in offered("SELECT CAST(fare AS ^) FROM taxis", project, OfferKind.TYPE)
     assert not offered("SELECT fare AS ^ FROM taxis", project, OfferKind.TYPE)
@@ -163,7 +163,7 @@ def test_types_and_units_are_offered_where_they_stand(project: Project) -> None:
         ("WITH s AS (SELECT car FROM taxis) SELECT car FROM s^", ["**s**: a step", "- `car`"]),
     ],
 )
-def test_a_name_is_explained(marked: str, shown: list[str], project: Project) -> None:
+def test_a_name_is_explained(marked: str, shown: list[str], project: ScriptProject) -> None:
     """Functions by their page of the manual, inputs and outputs by their settings, columns by their types."""
     found = describe(*edited(marked, project))
     assert found is not None
@@ -171,7 +171,7 @@ def test_a_name_is_explained(marked: str, shown: list[str], project: Project) ->
 
 
 @pytest.mark.parametrize("marked", ["SELECT unk^nown FROM taxis", "SELECT 'ca^r' FROM taxis", "SELECT 1 ^ FROM taxis", "-- ca^r", "^"])
-def test_nothing_is_said_of_what_is_not_known(marked: str, project: Project) -> None:
+def test_nothing_is_said_of_what_is_not_known(marked: str, project: ScriptProject) -> None:
     """Neither of other names, nor of texts."""
     assert describe(*edited(marked, project)) is None
 
@@ -187,7 +187,7 @@ def test_nothing_is_said_of_what_is_not_known(marked: str, project: Project) -> 
         ("SELECT udf.^double(car, 1) AS x INTO busy FROM taxis TIMESTAMP BY at OVER car", "TG-QUERY-FUNCTION"),
     ],
 )
-def test_mistakes_are_those_of_lint_with_their_places(marked: str, code: str, project: Project, folder: Path) -> None:
+def test_mistakes_are_those_of_lint_with_their_places(marked: str, code: str, project: ScriptProject, folder: Path) -> None:
     """Of an error at the end of what is written the last word is marked."""
     script, offset = edited(marked, project, folder / "other.sql")
     (found,) = find_mistakes(script)
@@ -197,13 +197,13 @@ def test_mistakes_are_those_of_lint_with_their_places(marked: str, code: str, pr
         assert found.start == offset
 
 
-def test_a_listed_script_has_the_output_that_its_table_names(project: Project, folder: Path) -> None:
+def test_a_listed_script_has_the_output_that_its_table_names(project: ScriptProject, folder: Path) -> None:
     """As in a job; another script names its own."""
     assert project.lint_context(folder / "rides.sql").settings["into"] == "busy"
     assert project.lint_context(folder / "other.sql").settings["into"] is None
 
 
-def test_findings_are_the_linters(project: Project, folder: Path) -> None:
+def test_findings_are_the_linters(project: ScriptProject, folder: Path) -> None:
     """The same codes and advice as `tidegate lint --config`."""
     sql = "SELECT car, fare * 2, place.lat = 0.5 AS eq INTO busy FROM taxis TIMESTAMP BY at OVER car WHERE fare = NULL"
     script = EditedScript(sql, project, folder / "rides.sql")
@@ -235,6 +235,6 @@ def test_a_changed_configuration_is_read_again(folder: Path) -> None:
 def test_without_a_configuration_any_input_may_be_named(tmp_path: Path) -> None:
     """As in lint without --config."""
     project = Projects().around(tmp_path / "q.sql")
-    assert project == Project()
+    assert project == ScriptProject()
     assert find_mistakes(EditedScript("SELECT k INTO o FROM a TIMESTAMP BY at", project)) == []
     assert "DATEADD" in offered("SELECT DATEA^ FROM a", project)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.editor.scopes import Origin, ScriptScopes, read_scopes
+from query.editor.scopes import ScriptScopes, SourceName, read_scopes
 from query.editor.words import words_of
 
 
@@ -18,21 +18,21 @@ def scopes_of(text: str) -> ScriptScopes:
 @pytest.mark.parametrize(
     ("sql", "origins"),
     [
-        ("SELECT a FROM taxis", [Origin("taxis", "taxis")]),
-        ("SELECT a FROM taxis t TIMESTAMP BY at", [Origin("taxis", "t")]),
-        ("SELECT a FROM taxis AS t TIMESTAMP BY at OVER car", [Origin("taxis", "t")]),
-        ("SELECT a FROM [my taxis] TIMESTAMP BY DATEADD(hour, 1, at) t WHERE b = 1", [Origin("my taxis", "t")]),
-        ("SELECT a FROM taxis TIMESTAMP BY p.at", [Origin("taxis", "taxis")]),
-        ("SELECT a FROM x LEFT JOIN y z ON x.k = z.k", [Origin("x", "x"), Origin("y", "z")]),
-        ("SELECT a FROM x CROSS APPLY GetArrayElements(x.l) AS e", [Origin("x", "x"), Origin("", "e")]),
-        ("SELECT a FROM x PARTITION BY k", [Origin("x", "x")]),
-        ("SELECT a FROM ", [Origin("", "")]),
-        ("SELECT a FROM x -- FROM y\n /* FROM z */ WHERE t = ' FROM w'", [Origin("x", "x")]),
-        ("SELECT LAG(a) OVER (LIMIT DURATION(hour, 1)) FROM x", [Origin("x", "x")]),
-        ("SELECT CASE WHEN a > 1 THEN b END AS c FROM x", [Origin("x", "x")]),
+        ("SELECT a FROM taxis", [SourceName("taxis", "taxis")]),
+        ("SELECT a FROM taxis t TIMESTAMP BY at", [SourceName("taxis", "t")]),
+        ("SELECT a FROM taxis AS t TIMESTAMP BY at OVER car", [SourceName("taxis", "t")]),
+        ("SELECT a FROM [my taxis] TIMESTAMP BY DATEADD(hour, 1, at) t WHERE b = 1", [SourceName("my taxis", "t")]),
+        ("SELECT a FROM taxis TIMESTAMP BY p.at", [SourceName("taxis", "taxis")]),
+        ("SELECT a FROM x LEFT JOIN y z ON x.k = z.k", [SourceName("x", "x"), SourceName("y", "z")]),
+        ("SELECT a FROM x CROSS APPLY GetArrayElements(x.l) AS e", [SourceName("x", "x"), SourceName("", "e")]),
+        ("SELECT a FROM x PARTITION BY k", [SourceName("x", "x")]),
+        ("SELECT a FROM ", [SourceName("", "")]),
+        ("SELECT a FROM x -- FROM y\n /* FROM z */ WHERE t = ' FROM w'", [SourceName("x", "x")]),
+        ("SELECT LAG(a) OVER (LIMIT DURATION(hour, 1)) FROM x", [SourceName("x", "x")]),
+        ("SELECT CASE WHEN a > 1 THEN b END AS c FROM x", [SourceName("x", "x")]),
     ],
 )
-def test_a_select_reads_what_from_and_join_name(sql: str, origins: list[Origin]) -> None:
+def test_a_select_reads_what_from_and_join_name(sql: str, origins: list[SourceName]) -> None:
     """With the name by which it calls each."""
     assert scopes_of(sql).scopes[0].origins == origins
 

@@ -95,9 +95,9 @@ class RealStack:
         if after_s is not None:
             kill_s = time.monotonic() + after_s
             return lambda: time.monotonic() >= kill_s
-        from tidegate.testing.stack.stage_progress import StageProgress
+        from tidegate.testing.stack.stage_progress import WatchedFolder
 
-        progress = StageProgress(stage, folder, self.environment())
+        progress = WatchedFolder(stage, folder, self.environment())
         before = progress.read()
         return lambda: progress.read() != before
 

@@ -23,7 +23,7 @@ class Written:
     files: int = 0
 
 
-class StageProgress:
+class WatchedFolder:
     """
     The folder of a stage, watched.
 
