@@ -57,7 +57,7 @@ KINDS = {
     "COUNT(*) OVER (LIMIT DURATION(mcs, 25)) AS n, MIN(g) OVER (PARTITION BY k, w LIMIT DURATION(mcs, 40) WHEN v > 0) AS lo, "
     "AVG(v) OVER (LIMIT DURATION(mcs, 8)) AS a, MAX(v) OVER (PARTITION BY v % 2 LIMIT DURATION(mcs, 30)) AS hi FROM {x}",
     "looking_back_on_rows": "SELECT k, v, STDEVP(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 8)) AS s, "
-    "COUNT(DISTINCT v) OVER (PARTITION BY k LIMIT DURATION(mcs, 5) WHEN w = 1) AS d, "
+    "PERCENTILE_DISC(0.5) OVER (PARTITION BY k ORDER BY v LIMIT DURATION(mcs, 5) WHEN w = 1) AS d, "
     "COLLECT(g) OVER (PARTITION BY k LIMIT DURATION(mcs, 3)) AS c, "
     "TopOne(g) OVER (PARTITION BY k ORDER BY v DESC LIMIT DURATION(mcs, 9)) AS t FROM {x}",
     "applied": "SELECT x.k, e.ArrayIndex AS i, e.ArrayValue AS e FROM {x} x CROSS APPLY GetArrayElements(x.list) AS e",

@@ -1,6 +1,5 @@
 SELECT
     v,
-    COUNT(DISTINCT v) OVER (LIMIT DURATION(second, 10)) AS kinds,
     STDEVP(v) OVER (LIMIT DURATION(second, 10)) AS spread,
     VAR(v) OVER (LIMIT DURATION(second, 10)) AS variance,
     COLLECT(v) OVER (LIMIT DURATION(second, 10)) AS seen,

@@ -53,6 +53,7 @@ class AnalyticBinder:
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
         clauses = over.args if over is not None else {}
         self._refuse_other_clauses(name, clauses, call)
+        self._refuse_distinct_count(name, call)
         total = None
         if name in _ARGUMENTS:
             self._check_count(name, call)
@@ -83,6 +84,13 @@ class AnalyticBinder:
             raise self._error(name, f"{name.upper()} takes no ORDER BY in OVER", call, code="FUNCTION", fix=fix)
         if clause:
             raise self.source.not_yet(call, f"{clause.replace('_', ' ').upper()} in OVER is")
+
+    def _refuse_distinct_count(self, name: str, call: exp.Expr) -> None:
+        if name == "count" and call.expressions and isinstance(call.expressions[0], exp.Distinct):
+            message = "COUNT(DISTINCT ...) takes no OVER, as in Stream Analytics"
+            fix = "count them in a sliding window, which reaches back as far; COLLECT with OVER gives the values themselves"
+            example = "SELECT origin, COUNT(DISTINCT delay) AS n ... GROUP BY origin, SlidingWindow(hour, 1)"
+            raise self.source.error("FUNCTION", call, message, fix=fix, example=example)
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS[name]

@@ -95,8 +95,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
         _aggregate(
             "COUNT(* | [DISTINCT] x)",
             "The number of events in the group, of those whose x is not NULL, or of different x.",
-            Verdict.BETTER,
-            "COUNT(DISTINCT x) with OVER too",
+            note="DISTINCT takes no OVER",
         ),
         _aggregate("MAX(x)", "The largest value of the group; NULL does not count."),
         _aggregate("MIN(x)", "The smallest value of the group; NULL does not count."),
