@@ -210,7 +210,8 @@ def test_running_aggregates_over_nothing() -> None:
 
 def test_different_values_are_counted_by_the_example_of_the_refusal() -> None:
     """COUNT(DISTINCT x) OVER is refused; the sliding window that the error shows has the same numbers at the times of events."""
-    rows = [{"at": iso(second * SECOND_US), "origin": "ATL", "delay": delay} for second, delay in ((60, 1), (1860, 2), (3000, 1), (5400, 5))]
+    delays = {60: 1, 1860: 2, 3000: 1, 5400: 5}
+    rows = [{"at": iso(second * SECOND_US), "origin": "ATL", "delay": delay} for second, delay in delays.items()]
     with pytest.raises(QueryError) as refused:
         run_query("SELECT COUNT(DISTINCT delay) OVER (LIMIT DURATION(hour, 1)) AS n INTO out FROM a TIMESTAMP BY at", {"a": rows})
     assert (refused.value.code, refused.value.where) == ("TG-QUERY-FUNCTION", "query.sql:1:8")
