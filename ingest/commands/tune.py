@@ -6,7 +6,7 @@ Law: it reads only. Standard output has the answer and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,6 @@ from tidegate.platform.observe.terminal import TextColumn, TextTable, print_line
 
 if TYPE_CHECKING:
     from ingest.tuning.tuning import Tuning
-    from ordering.policies import Policies
 
 _CLAMPS_TOLD = 0.01
 
@@ -41,6 +40,15 @@ def tune(
     early: Annotated[str | None, typer.Option(help="The early tolerance to try; default: the input's, of a file 5m.")] = None,
     late: Annotated[str | None, typer.Option(help="The late tolerance to try; default: the input's, of a file 5s.")] = None,
     reorder: Annotated[str | None, typer.Option(help="The reorder tolerance to try; default: the input's, of a file 0s.")] = None,
+    early_action: Annotated[Action | None, typer.Option(help="What to try with early events; default: as the input has it.")] = None,
+    late_action: Annotated[Action | None, typer.Option(help="What to try with late events.")] = None,
+    out_of_order_action: Annotated[Action | None, typer.Option(help="What to try with events out of order.")] = None,
+    window: Annotated[
+        list[str] | None, typer.Option(metavar="SIZE[/HOP]", help="Count the results that change, of windows of this size: 1m, 5m/1m.")
+    ] = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help='Read once, then answer each line of standard input, such as {"late": "30s"}, with one of JSON.')
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve of delay against events touched: FILE.svg or FILE.png.")] = None,
     start: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Of an input: records since a time, or an age as 6h.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Of an input: records before a time, or an age.")] = None,
@@ -59,24 +67,28 @@ def tune(
 ) -> None:
     """Show what policies would have done to recorded events, and propose better ones."""
     from ingest.tuning.picture import draw_trade_off
+    from ingest.tuning.questions import answer_questions, policies_with
     from ingest.tuning.recorded_file import FileColumns, check_share, read_file
     from ingest.tuning.recorded_topic import read_topic
-    from ingest.tuning.tuning import tune as compute
+    from ingest.tuning.tuning import Tuner
+    from ordering.policies import Policies
+    from ordering.tuning.results import WindowShape
     from tidegate.platform.observe.drawing import check_plot, write_picture
     from tidegate.platform.settings.load import load_assigned
 
     share = check_share(touch)
     if plot is not None:
         check_plot(plot)
+    shapes = [WindowShape.parse(each) for each in window or ()]
     settings = load_assigned(config, assign)
     has_topic = names_input(settings, name)
+    own = settings.input(name).policies() if has_topic else Policies()
+    given = {"early": early, "late": late, "reorder": reorder}
+    given |= {"early_action": early_action, "late_action": late_action, "out_of_order_action": out_of_order_action}
+    policies = policies_with(own, {each: str(text) for each, text in given.items() if text is not None})
     if has_topic:
-        policies = _tried(settings.input(name).policies(), early, late, reorder)
         recording = read_input(settings, name, start, until, limit, read_topic)
     else:
-        from ordering.policies import Policies
-
-        policies = _tried(Policies(), early, late, reorder)
         columns = FileColumns(
             timestamp_by=require_time(timestamp_by, name, "tune"),
             over=over,
@@ -89,22 +101,18 @@ def tune(
         )
         recording = read_file(name, columns)
         require_events(recording, name, columns.timestamp_by)
-    tuning = compute(name if has_topic else Path(name).stem, recording, policies, share)
+    tuner = Tuner(name if has_topic else Path(name).stem, recording, own)
+    if ask:
+        for answer in answer_questions(tuner, policies, share, sys.stdin):
+            print_json(answer)
+        return
+    tuning = tuner.tune(policies, share, shapes)
     if plot is not None:
         write_picture(draw_trade_off(tuning), plot)
     if format is Format.JSON:
         print_json(tuning.to_json())
         return
     _print(tuning, share, is_input=has_topic)
-
-
-def _tried(policies: Policies, early: str | None, late: str | None, reorder: str | None) -> Policies:
-    """Return the policies with the tolerances that flags name."""
-    from tidegate.records.files.flags import parse_policies
-
-    flags = parse_policies(early or "0s", Action.DROP, late or "0s", Action.ADJUST, reorder or "0s", Action.ADJUST)
-    given = {"early_us": early, "late_us": late, "reorder_us": reorder}
-    return replace(policies, **{field: getattr(flags, field) for field, text in given.items() if text is not None})
 
 
 def _print(tuning: Tuning, share: float, *, is_input: bool) -> None:
@@ -114,9 +122,10 @@ def _print(tuning: Tuning, share: float, *, is_input: bool) -> None:
     if tuning.arrival_clamps > _CLAMPS_TOLD * tuning.records:
         told = f"{tuning.arrival_clamps:,} records arrive before an earlier one: their arrival counts as that one's"
         standard_error().line(told if is_input else f"{told}; --by-arrival takes them in the order of arrival")
-    table = TextTable(
-        [TextColumn(""), *(TextColumn(head, is_right=True) for head in ("moved", "dropped", "delay p50", "p99", "held"))], is_plain=True
-    )
+    heads = ["moved", "dropped", "delay p50", "p99", "held", *(f"changed, {each.shape}" for each in tuning.now.results)]
+    table = TextTable([TextColumn(""), *(TextColumn(head, is_right=True) for head in heads)], is_plain=True)
+    if tuning.in_force is not None and tuning.tried_changes:
+        table.add("in force", *describe_forecast(tuning.in_force))
     table.add("now", *describe_forecast(tuning.now))
     if tuning.proposed is not None:
         table.add("proposed", *describe_forecast(tuning.proposed))

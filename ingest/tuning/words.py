@@ -20,10 +20,11 @@ def describe_recording(tuning: Tuning) -> str:
 
 
 def describe_forecast(forecast: Forecast) -> tuple[str, ...]:
-    """Return the cells of a forecast: moved, dropped, delays, events held at once."""
+    """Return the cells of a forecast: moved, dropped, delays, events held at once, windows changed."""
     held = f"{forecast.held_max:,}" + ("" if forecast.held_bytes is None else f" (~{_bytes(forecast.held_bytes)})")
     counts = (f"{count:,} ({percent(count / max(forecast.events, 1))})" for count in (forecast.moved, forecast.dropped))
-    return (*counts, _delay(forecast.delay_p50_us), _delay(forecast.delay_p99_us), held)
+    changed = (f"{each.changed:,} of {each.windows:,} ({percent(each.changed_share)})" for each in forecast.results)
+    return (*counts, _delay(forecast.delay_p50_us), _delay(forecast.delay_p99_us), held, *changed)
 
 
 def describe_proposal(tuning: Tuning, share: float) -> Iterator[str]:

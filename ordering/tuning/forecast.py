@@ -25,6 +25,7 @@ from ordering.model.watermark import largest_at_release
 from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US, format_duration
 from ordering.tuning.recording import Recording
+from ordering.tuning.results import ResultChange
 
 _ROOM = 2**62
 _NOWHERE = 2**61
@@ -38,6 +39,7 @@ class Forecast:
     Attributes:
         delay_p50_us, delay_p99_us: The watermark delay that half, and 99 of 100 events, did not exceed; None: there was no watermark.
         held_max: The most events held at once, summed over the input partitions.
+        results: What they change of windows, for each shape of these that was asked for.
     """
 
     policies: Policies
@@ -53,6 +55,7 @@ class Forecast:
     delay_p99_us: int | None
     held_max: int
     held_bytes: int | None
+    results: tuple[ResultChange, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -73,6 +76,9 @@ class Forecast:
             "early": _duration(policies.early_us),
             "late": _duration(policies.late_us),
             "reorder": _duration(policies.reorder_us),
+            "early_action": policies.early_action.value,
+            "late_action": policies.late_action.value,
+            "out_of_order_action": policies.out_of_order_action.value,
             "events": self.events,
             "moved": self.moved,
             "dropped": self.dropped,
@@ -85,6 +91,7 @@ class Forecast:
             "watermark_delay_s": {"p50": _seconds(self.delay_p50_us), "p99": _seconds(self.delay_p99_us)},
             "held_max": self.held_max,
             "held_bytes": self.held_bytes,
+            **({"results": [each.to_json() for each in self.results]} if self.results else {}),
         }
 
 
@@ -218,10 +225,11 @@ class EventWalk:
         p50_us, p99_us = delays(judged.lag_us, policies)
         held = self._most_held(judged, out_of_order, policies)
         mean = self.recording.record_bytes
+        counts: dict[str, Any] = {**judged.counts}
         return Forecast(
             policies,
             len(self),
-            **judged.counts,
+            **counts,
             out_of_order_moved=0 if drops else count,
             out_of_order_dropped=count if drops else 0,
             touched=touched,
@@ -230,6 +238,13 @@ class EventWalk:
             held_max=held,
             held_bytes=None if mean is None else round(held * mean),
         )
+
+    def times(self, policies: Policies) -> tuple[Ints, Mask]:
+        """Return the system timestamp of each event, and which events are kept; the time of one that is dropped is of no meaning."""
+        judged = self.judge(policies)
+        out_of_order = judged.behind_us > policies.reorder_us
+        kept = ~judged.rejected & ~out_of_order if policies.out_of_order_action is Action.DROP else ~judged.rejected
+        return judged.own_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0) - self._base, kept
 
     def _most_held(self, judged: Judged, out_of_order: Mask, policies: Policies) -> int:
         """Return the most events held at once: the sum over the input partitions."""

@@ -152,6 +152,43 @@ def test_the_command_proposes_tolerances_and_draws_their_curve(file: Path, tmp_p
     assert (counts["late_moved"], counts["out_of_order_moved"]) == (by_policy["late"]["moved"], by_policy["out_of_order"]["moved"])
 
 
+def test_questions_are_answered_as_the_command_would(file: Path) -> None:
+    """Each line of standard input gets the object that the same flags print, or its error; a line too many ends nothing."""
+    flags = (file, "--timestamp-by", "at", "--over", "car", "--arrival", "got", "--partition", "lane", "--format", "json")
+    lines = [
+        '{"late": "30s", "late_action": "drop", "reorder": "4s", "touch": 5, "window": ["1m", "5m/1m"]}',
+        '{"late": "off"}',
+        '{"late": "soon"}',
+        "[]",
+        '{"later": "5s"}',
+        '{"touch": "much"}',
+        "{}",
+    ]
+    asked = CliRunner().invoke(APP, [*map(str, flags), "--ask"], input="".join(f"{line}\n" for line in lines))
+    answers = [json.loads(line) for line in asked.stdout.splitlines()]
+    windows = "--window", "1m", "--window", "5m/1m"
+    tried = run(*flags, "--late", "30s", "--late-action", "drop", "--reorder", "4s", "--touch", "5", *windows)
+    assert answers[0] == json.loads(tried[1])
+    assert answers[0]["tried_changes"] == {
+        "late": {"old": "5s", "new": "30s"},
+        "reorder": {"old": "0s", "new": "4s"},
+        "late_action": {"old": "adjust", "new": "drop"},
+    }
+    minute = answers[0]["now"]["results"][0]
+    assert 0 < minute["changed"] <= minute["windows"]
+    assert [each["error"]["code"] for each in answers[2:6]] == ["TG-DURATION", "TG-SETTING-VALUE", "TG-SETTING-NAME", "TG-SETTING-VALUE"]
+    assert answers[6] == json.loads(run(*flags)[1])
+    assert len(answers) == len(lines)
+
+
+def test_text_compares_what_is_tried_with_what_is_in_force(file: Path) -> None:
+    """A row for each, with the windows that change."""
+    code, text, errors = run(file, "--timestamp-by", "at", "--arrival", "got", "--late", "2m", "--window", "1m")
+    assert code == 0, errors
+    assert "in force" in text
+    assert "changed, 1m" in text
+
+
 def _us(text: str) -> int:
     from ordering.ticks import parse_duration
 

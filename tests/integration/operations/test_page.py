@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -241,14 +242,73 @@ def test_time_is_zoomed_and_a_point_opens_its_event(pipeline: Pipeline, tab: Wat
     expect(page.get_by_text(explained["system_timestamp"]).first).to_be_visible()
 
 
-def test_tune_and_history_say_what_the_commands_say(pipeline: Pipeline, tab: Watched) -> None:
-    """The forecast of other policies is that of the command; the starts of both jobs are listed."""
-    page = tab.go("/tune?name=cars&late=1m")
-    tuned = pipeline.ask("tune", "cars", "--late", "1m")
+def test_tune_answers_while_a_slider_is_moved(pipeline: Pipeline, tab: Watched) -> None:
+    """With the keyboard alone: what the policies do, said in words and figures, is that of the command that the page names."""
+    page = tab.go("/tune?name=cars&window=1m")
+    told = page.get_by_role("status").first
+    expect(told).to_contain_text("windows of 1m changed")
+    expect(page.get_by_text("None: these are the policies in force.")).to_be_visible()
+    slider = page.get_by_role("slider", name="reorder")
+    expect(slider).to_have_attribute("aria-valuetext", "2s")
+    before = told.inner_text()
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(slider).to_have_attribute("aria-valuetext", "5s")
+    expect(told).not_to_have_text(before)
+    # The address has the position, and so has the difference.
+    expect(page.locator("pre")).to_have_text('  [inputs.cars]\n- reorder = "2s"\n+ reorder = "5s"')
+    assert "reorder=5s" in page.url
+    page.reload()
+    expect(slider).to_have_attribute("aria-valuetext", "5s")
+    page.get_by_label("late, as a duration").fill("45s500ms")
+    page.get_by_label("late, as a duration").press("Enter")
+    page.get_by_label("late events").select_option("drop")
+    expect(page.locator("pre")).to_contain_text('+ late_action = "drop"')
+    expect(page.locator("pre")).to_contain_text('+ late = "45s500ms"')
+    expect(page.get_by_text("In a terminal: tidegate tune cars")).to_contain_text("--late-action=drop")
+    command = page.get_by_text("In a terminal: tidegate tune cars").inner_text().removeprefix("In a terminal: ")
+    tuned = pipeline.ask(*shlex.split(command)[1:])
     row = page.get_by_role("row", name="these").get_by_role("cell")
-    expect(row.nth(3)).to_have_text(f"{tuned['now']['moved']:,}")
-    expect(row.nth(4)).to_have_text(f"{tuned['now']['dropped']:,}")
-    tab.go("/history")
+    now, minute = tuned["now"], tuned["now"]["results"][0]
+    wanted = f"{now['moved']:,}", f"{now['dropped']:,}"
+    assert (row.nth(3).inner_text(), row.nth(4).inner_text()) == wanted
+    assert row.nth(10).inner_text() == f"{minute['changed']:,} of {minute['windows']:,}"
+    assert f"{minute['differ']:,} other than in tidegate.toml" in told.inner_text()
+    assert now["dropped"] > tuned["in_force"]["dropped"]
+
+
+def test_tune_proposes_and_a_point_of_the_curve_is_taken(pipeline: Pipeline, tab: Watched) -> None:
+    """The proposal in words sets the sliders; so does a point of the curve, by the keyboard; the difference is copied."""
+    page = tab.go("/tune?name=cars&touch=10")
+    tuned = pipeline.ask("tune", "cars", "--touch", "10")
+    best = tuned["proposal"]
+    sentence = f"For at most 10 % moved: late = {best['late']}, reorder = {best['reorder']}"
+    expect(page.get_by_text(sentence)).to_be_visible()
+    page.get_by_role("button", name="Take these").click()
+    expect(page.get_by_label("late, as a duration")).to_have_value(best["late"])
+    expect(page.get_by_label("reorder, as a duration")).to_have_value(best["reorder"])
+    points = page.get_by_role("group", name="Watermark delay of 99 of 100 events").get_by_role("button")
+    expect(points).to_have_count(len(tuned["curve"]))
+    # The one with the fewest events touched.
+    points.first.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("late, as a duration")).to_have_value(tuned["curve"][0]["late"])
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text("Copied.")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator("pre").inner_text() + "\n"
+    assert f'+ late = "{tuned["curve"][0]["late"]}"' in copied
+    page.get_by_label("late, as a duration").fill("soon")
+    page.get_by_label("late, as a duration").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("soon")
+    tab.forgive_refusals()
+
+
+def test_history_says_what_the_command_says(pipeline: Pipeline, tab: Watched) -> None:
+    """The starts of both jobs are listed, and each entry is a point of the axis."""
+    page = tab.go("/history")
     for job in ("ingest cars", "query counts"):
         expect(page.get_by_role("row", name=job).filter(has_text="started")).to_be_visible()
     told = pipeline.ask("status", "--history", many=True)
@@ -394,7 +454,8 @@ def find_figure(answers: dict[tuple[str, ...], Any], pipeline: Pipeline, command
     else:
         name, *path = path
         if (command, name) not in answers:
-            answers[command, name] = pipeline.ask(command, name)
+            # The page counts the windows of the query that reads the input.
+            answers[command, name] = pipeline.ask(command, name, *(["--window", "1m"] if command == "tune" else []))
         found = answers[command, name]
     for each in path:
         found = found[each]

@@ -21,6 +21,7 @@ from ordering.errors import RefusedError, SettingError, TidegateError, Unreachab
 from ordering.ticks import NEVER, format_tick
 from tidegate.basics.secret_masking import scrub
 from tidegate.tools.commands.page_messages import find_messages, find_raw_topics, list_names
+from tidegate.tools.commands.page_tuning import Tunings
 
 if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin
@@ -33,8 +34,6 @@ _COMMAND_S = 120.0
 _FACTS_MAX, _SILENCES_MAX = 200, 5
 # Of so many records the bytes are shown.
 _RAW_MAX = 10
-_SHARE = re.compile(r"\d{1,3}(\.\d{1,6})?")
-_DURATION = re.compile(r"\d{1,9}(\.\d{1,6})?(us|ms|s|m|h|d)")
 _TICK = re.compile(r"-?\d{1,19}")
 
 
@@ -47,7 +46,7 @@ def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) ->
         "why": lambda asked: find_why(settings, folder, asked.get("name", "")),
         "messages": lambda asked: find_messages(settings, asked),
         "event": lambda asked: find_event(settings, flags, asked),
-        "tune": lambda asked: find_tuning(settings, flags, asked),
+        "tune": Tunings(settings, folder, flags),
         "history": lambda _: find_happenings(settings),
         "names": lambda _: list_names(settings),
     }
@@ -168,25 +167,6 @@ def _with_raw_bytes(settings: Settings, found: list[Any]) -> list[Any]:
         raw = {} if record is None else {"raw": {"place": str(place), "key": show_bytes(record.key()), "value": show_bytes(record.value())}}
         shown.append(each | raw)
     return shown
-
-
-def find_tuning(settings: Settings, flags: Sequence[str], asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``tidegate tune INPUT --format json`` says of policies over an input's newest records."""
-    name = asked.get("name", "")
-    settings.input(name)
-    tried = []
-    for each in ("early", "late", "reorder"):
-        if text := asked.get(each, ""):
-            if not _DURATION.fullmatch(text):
-                raise SettingError(
-                    f"{text} is no duration", code="TG-SETTING-VALUE", where=each, fix="write a number and a unit: 5s, 2m, 1h"
-                )
-            tried.append(f"--{each}={text}")
-    touch = asked.get("touch") or "0.1"
-    if not _SHARE.fullmatch(touch):
-        raise SettingError(f"{touch} is no share", code="TG-SETTING-VALUE", where="touch", fix="write percent: 0.1")
-    [found] = run_command(["tune", f"--touch={touch}", *tried, *flags, "--", name])
-    return dict(found)
 
 
 def find_happenings(settings: Settings) -> dict[str, Any]:
