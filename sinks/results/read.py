@@ -207,14 +207,14 @@ class Results:
         return table.add_column(0, self._request.with_time, times)
 
     def _read_files(self, *, whole: bool, follow: bool) -> Iterator[pa.Table]:
-        from sinks.file_places import is_url, open_place
+        from sinks.file_places import open_place
 
         output = self._request.output
         assert output is not None, "files are those of an output"
         assert output.files is not None, "the source was chosen among what the output has"
         has_times = output.file_format == "parquet_json" or self.columns.time_column is not None
         check_spans(output, self._request.since_us, self._request.until_us, has_times=has_times)
-        place = open_place(output.files if is_url(output.files) else str(self._request.folder / output.files))
+        place = open_place(output.files)
         seen, found = set[str](), list[Rows | pa.Table]()
         while True:
             names = list_files(place, output.file_span_us, self._request.since_us, self._request.until_us, seen)

@@ -43,10 +43,10 @@ class Chain:
         self.folder, self.stack, self.postgres, self.space, self.topic = folder, stack, postgres, space, topic
         self.table = f'"{topic}".counts'
 
-    def tidegate(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder; return it when it has ended."""
+    def tidegate(self, *arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder, or in another one; return it when it has ended."""
         own = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
-        return run_command(self.folder, *arguments, environment=os.environ | own | environment)
+        return run_command(folder or self.folder, *arguments, environment=os.environ | own | environment)
 
     def run(self) -> None:
         """Order all and compute all results."""
@@ -103,8 +103,11 @@ topic = "{topic}-all"
         yield made
 
 
-def test_a_reset_and_a_new_start_give_the_bytes_of_the_first_run(chain: Chain) -> None:
-    """Listed first; nothing goes without a yes; the query's outputs go together; then nothing is left, and all comes again."""
+def test_a_reset_and_a_new_start_give_the_bytes_of_the_first_run(chain: Chain, tmp_path: Path) -> None:
+    """
+    Listed first, in whichever folder the command runs; nothing goes without a yes; the query's outputs go together; then nothing is left,
+    and all comes again.
+    """
     first = chain.made()
     assert first["rows"]
     assert first["files"]
@@ -122,6 +125,10 @@ def test_a_reset_and_a_new_start_give_the_bytes_of_the_first_run(chain: Chain) -
     kinds = {item["kind"]: item for item in told["deletes"]}
     assert set(kinds) == {"checkpoint", "topic", "rows", "files", "redis"}
     assert kinds["rows"]["amount"].startswith(f"all {len(first['rows']):,} rows")
+    own = {"TIDEGATE_CONFIG": str(chain.folder / "tidegate.toml"), "TIDEGATE_SPARK__CHECKPOINT_DIR": kinds["checkpoint"]["place"] + "/.."}
+    elsewhere = json.loads(chain.tidegate("reset", "counts", "--rows", "--dry-run", "--format", "json", folder=tmp_path, **own).stdout)
+    files = {item["kind"]: item for item in elsewhere["deletes"]}["files"]
+    assert (files["place"], files["amount"]) == (str(chain.folder / "out"), kinds["files"]["amount"])
     refused = chain.tidegate("topic", "delete", f"{chain.topic}-counts", "--yes")
     assert refused.returncode == 3
     assert "example: tidegate reset counts" in refused.stderr

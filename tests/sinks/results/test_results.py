@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 import tidegate
 from ordering.errors import SettingError, TidegateError
 from ordering.ticks import MINUTE_US, parse_tick
+from query.start.survey import configured_output
 from sinks.file_places import open_place
 from sinks.files import FileSink
 from sinks.results.columns import infer_table
 from sinks.results.file_rows import list_files
 from sinks.results.topic_rows import Waiting
 from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.platform.settings.load import load
 
 NOON = parse_tick("2026-01-05T12:00:00Z")
 ROWS = [(NOON + number * 15_000_000, b"ab"[number % 2 :][:1], b'{"n":%d,"at":"x"}' % number) for number in range(12)]
@@ -79,6 +81,24 @@ def test_results_are_read_from_every_format_of_files(tmp_path: Path, file_format
         with pytest.raises(SettingError) as refused:
             cut.to_arrow()
         assert refused.value.code == "TG-READ-TIME"
+
+
+def test_a_job_writes_files_where_readers_look_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From whichever folder each of the two runs, and whoever names the configuration: the folder begins at tidegate.toml."""
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (project, elsewhere):
+        folder.mkdir()
+    (project / "tidegate.toml").write_text('[outputs.rides]\nfiles = "out"\nfile_span = "1m"\n')
+    for number, folder in enumerate((project, elsewhere, tmp_path)):
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("TIDEGATE_CONFIG", str(project / "tidegate.toml"))
+        written = configured_output(load(None), "rides").files
+        assert written == str(project / "out")
+        FileSink(written, "ndjson", MINUTE_US, [("n", "bigint")]).publish(NOON + number * MINUTE_US, 0, [ROWS[number * 4]])
+        assert len(tidegate.read("rides").to_arrow()) == number + 1
+        monkeypatch.delenv("TIDEGATE_CONFIG")
+        assert len(tidegate.read("rides", config=project / "tidegate.toml").to_arrow()) == number + 1
+    assert not (elsewhere / "out").exists()
 
 
 def test_files_of_the_first_span_are_found(tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only
 ([security](../operate/security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
 before anything starts.
 
-Paths of what is read - scripts, functions, Avro schemas, reference data - begin at the folder of `tidegate.toml`. All other paths, of what
-is written and of secrets, and those in variables and flags begin at the working directory.
+Paths of scripts, functions, Avro schemas, reference data and of the files and Delta tables of results begin at the folder of
+`tidegate.toml`. All other paths - checkpoints, certificates, secrets - and those in variables and flags begin at the working directory.
 
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
 

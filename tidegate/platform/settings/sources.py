@@ -47,10 +47,10 @@ OWN_STORES = ("clickhouse", "delta", "http", "iceberg", "postgres", "redis")
 # Secrets that must have a certain form, with a valid value in place of a refused one.
 _SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}", BROKERS: "unresolved:9092"}
 
-# The settings, below the names of tables, that are paths of what is read: *: any name.
-_READ_PATHS = {
+# The settings, below the names of tables, that are paths of scripts, schemas and data: *: any name.
+_PROJECT_PATHS = {
     "queries": (("script",),),
-    "outputs": (("query",),),
+    "outputs": (("query",), ("files",), ("delta", "path")),
     "functions": (("script",),),
     "inputs": (("avro_schema",),),
     "references": (("path",), ("effective", "*"), ("delta", "path")),
@@ -154,10 +154,11 @@ def read_file(path: Path) -> Layer:
 
 def _beside(folder: Path, key: Key, value: Any) -> Any:
     """
-    Return the value of a setting of a file in *folder*. A path that is read begins there, and is made absolute unless this is the working
-    folder, so that whoever else puts that folder before it finds the same file.
+    Return the value of a setting of a file in *folder*. A path of a script, of a schema or of data begins there, so that the job which
+    writes and whoever reads mean the same place. It is made absolute unless this is the working folder: whoever else puts that folder
+    before it finds the same file.
     """
-    paths = _READ_PATHS.get(key[0], ())
+    paths = _PROJECT_PATHS.get(key[0], ())
     is_path = key[2:] in paths or (*key[2:3], "*") in paths
     if not is_path or not isinstance(value, str) or not value or "://" in value or folder.absolute() == Path.cwd():
         return value

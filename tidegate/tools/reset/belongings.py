@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ordering.errors import RefusedError, SettingError
+from sinks.file_places import absolute_place
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.platform.checkpoint.claim import UNFINISHED_RESET
 from tidegate.platform.checkpoint.damage import read_json
@@ -135,7 +136,9 @@ def write_mark(job: JobBelongings, *, rows: bool) -> None:
 
 def _places(output: OutputSettings) -> set[str]:
     """Return the places of an output: no other output has one of them."""
-    return {place for place in (output.topic, output.files, output.plain_topic) if place} or {f"sink of {output.name}"}
+    # As the checkpoint of a query has them.
+    files = output.files and absolute_place(output.files)
+    return {place for place in (output.topic, files, output.plain_topic) if place} or {f"sink of {output.name}"}
 
 
 def _written_places(binding: Mapping[str, str]) -> list[set[str]]:

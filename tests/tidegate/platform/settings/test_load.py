@@ -61,7 +61,7 @@ def read(text: str, overrides: Mapping[str, str] | None = None, env: Mapping[str
     return load(None, overrides, env or {})
 
 
-def test_paths_of_what_is_read_begin_at_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_scripts_and_data_begin_at_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a command runs; those of other sources, URLs and names of installed queries are what they are."""
     project = tmp_path / "project"
     (project / "ref").mkdir(parents=True)
@@ -73,6 +73,11 @@ avro_schema = "a.avsc"
 topic = "o"
 query = "sub/../q.sql"
 files = "out"
+delta = { path = "lake" }
+[outputs.stored]
+files = "s3://bucket/out"
+[outputs.flagged]
+files = "other"
 [references.r]
 path = "ref/{date}/r.csv"
 [references.lake]
@@ -87,10 +92,19 @@ script = "q.sql"
 [queries.installed]
 script = "delays"
 """)
-    settings = load(project / "tidegate.toml", {"references.r.format": "csv"}, {"TIDEGATE_QUERIES__Q__SCRIPT": "here.sql"})
+    settings = load(
+        project / "tidegate.toml",
+        {"references.r.format": "csv", "outputs.flagged.files": "out"},
+        {"TIDEGATE_QUERIES__Q__SCRIPT": "here.sql"},
+    )
     assert settings.inputs["a"].avro_schema == f"{project}/a.avsc"
     assert Path(settings.outputs["o"].query or "") == project / "sub/../q.sql"
-    assert settings.outputs["o"].files == "out", "what is written goes where the command runs"
+    assert settings.outputs["o"].files == f"{project}/out"
+    assert settings.outputs["o"].delta is not None
+    assert settings.outputs["o"].delta.path == f"{project}/lake"
+    assert settings.outputs["stored"].files == "s3://bucket/out"
+    assert settings.outputs["flagged"].files == "out", "a flag's path goes where the command runs"
+    assert settings.spark.checkpoint_dir == ".tidegate/checkpoints"
     assert settings.references["r"].path == f"{project}/ref/{{date}}/r.csv"
     assert settings.references["lake"].delta is not None
     assert settings.references["lake"].delta.path == f"{project}/lake"

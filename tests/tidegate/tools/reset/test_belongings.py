@@ -54,7 +54,11 @@ def test_an_ingest_has_its_ordered_topic_and_its_own_dead_letters(settings: Sett
 def test_the_outputs_of_one_script_go_together(settings: Settings) -> None:
     """The checkpoint says which they are, whichever of them is named; without one an output stands alone."""
     assert [output.name for output in find_belongings(settings, "others").outputs] == ["others"]
-    folder = bind_query(settings, "query-counts", [["counts", None, "ndjson", 1, "plain", None], [None, "out", "ndjson", 1, None, None]])
+    folder = bind_query(
+        settings,
+        "query-counts",
+        [["counts", None, "ndjson", 1, "plain", None], [None, str(Path("out").absolute()), "ndjson", 1, None, None]],
+    )
     for name in ("outputs.counts", "others"):
         job = find_belongings(settings, name)
         assert (job.job, job.folder, job.topics) == ("query counts", folder, ("counts", "plain", "counts.dead"))
@@ -66,7 +70,11 @@ def test_the_outputs_of_one_script_go_together(settings: Settings) -> None:
 
 def test_a_reset_that_was_cut_off_is_known_by_its_mark(settings: Settings) -> None:
     """Its outputs, and that their rows were to go, though the binding is gone."""
-    folder = bind_query(settings, "query-counts", [["counts", None, "ndjson", 1, "plain", None], [None, "out", "ndjson", 1, None, None]])
+    folder = bind_query(
+        settings,
+        "query-counts",
+        [["counts", None, "ndjson", 1, "plain", None], [None, str(Path("out").absolute()), "ndjson", 1, None, None]],
+    )
     write_mark(find_belongings(settings, "others"), rows=True)
     (folder / "settings.json").unlink()
     job = find_belongings(settings, "others")
