@@ -62,15 +62,13 @@ from query.engine.program import Divide, Program
 from query.engine.retention import RetainedKind, Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
+from tidegate.basics.budget import BUDGET, compute_in_halves, halve_rows
 from tidegate.basics.dead_letter_reasons import QueryReason
-from tidegate.language.expressions.evaluation.value_sizes import too_much
 from tidegate.records.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 3
 EACH_CTI = Pace()
-# One call of settle returns about this many bytes of results, if more are due.
-RETURNED_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +247,7 @@ class Bucket(ABC):
         for tables in self._unreturned:
             parts.append(tables)
             size += sum(table.nbytes for table in tables)
-            if size >= RETURNED_BYTES:
+            if size >= BUDGET.released_bytes:
                 break
         else:
             self._unreturned = None
@@ -351,23 +349,23 @@ class Bucket(ABC):
 
     def _prepare_in_parts(self, source_index: int, events: pa.Table, sub: Ints) -> Iterator[None]:
         """Do the same, part after part if the values of all events might be too large for memory; yield after each part."""
+
+        def prepare(rows: Ints) -> None:
+            first, count = (int(rows[0]), len(rows)) if len(rows) else (0, 0)
+            self._prepare_part(source_index, events.slice(first, count), sub[first : first + count])
+
+        yield from compute_in_halves(np.arange(events.num_rows), prepare, halve_rows)
+
+    def _prepare_part(self, source_index: int, events: pa.Table, sub: Ints) -> None:
+        """Evaluate events. Raises TooMuchAtOnce, before anything is kept: they are too many together."""
         position = np.arange(self._position, self._position + events.num_rows)
-        try:
-            prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
-        except too_much():
-            half = events.num_rows // 2
-            if not half:
-                raise
-            yield from self._prepare_in_parts(source_index, events.slice(0, half), sub[:half])
-            yield from self._prepare_in_parts(source_index, events.slice(half), sub[half:])
-            return
+        prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
         self._position += events.num_rows
         for name, rows in prepared:
             self._retention.add(name, rows)
         for row, reason in zip(np.searchsorted(position, bad["position"].to_numpy()).tolist(), bad["reason"].to_pylist(), strict=True):
             self._add_bad_row(events, row, source_index, reason)
         self._count("bad_rows", bad.num_rows)
-        yield
 
     def _prepare_by_time(self, source_index: int, due: pa.Table) -> Iterator[None]:
         """Evaluate events that were pending, with their substreams (``sub``), in the order of time; yield after each part."""

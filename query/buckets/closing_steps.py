@@ -8,7 +8,7 @@ never too much. Law: the parts together are the slice, and all results of a part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,16 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from query.plan.row_tables import between
+from tidegate.basics.budget import halve_until_it_fits
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a slice: the time that the records at some places (half-open) have made final, and the progress before and after these."""
+
+    closing: pa.Table
+    places: tuple[int, int]
+    progress: tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -34,36 +44,32 @@ class ClosingSteps:
 
     def divide(self, places: tuple[int, int], progress: tuple[Ints, Ints]) -> Iterator[pa.Table]:
         """Yield the parts of the slice that the records at *places* (half-open) have made final; *progress*: before and after these."""
-        closing, (first, last) = self.slices(*progress), places
-        if closing is None:
-            return
-        if not self.is_too_much(closing):
-            yield closing
-        elif last - first <= 1:
-            yield from self._divide_record(closing)
-        else:
-            middle = (first + last) // 2
-            halfway = self.progress_before(middle)
-            yield from self.divide((first, middle), (progress[0], halfway))
-            yield from self.divide((middle, last), (halfway, progress[1]))
+        for whole in self._part(places, progress):
+            for part in halve_until_it_fits(whole, lambda part: self.is_too_much(part.closing), self._halve):
+                yield part.closing
 
-    def _divide_record(self, closing: pa.Table) -> Iterator[pa.Table]:
-        """Yield the parts of the slice that one record has made final."""
-        if not closing.num_rows:
-            return
-        if not self.is_too_much(closing):
-            yield closing
-            return
+    def _part(self, places: tuple[int, int], progress: tuple[Ints, Ints]) -> Sequence[_Part]:
+        """Return what the records at *places* have made final; nothing if they moved no substream."""
+        closing = self.slices(*progress)
+        return [] if closing is None else [_Part(closing, places, progress)]
+
+    def _halve(self, part: _Part) -> Sequence[_Part]:
+        first, last = part.places
+        if last - first <= 1:
+            return [_Part(half, part.places, part.progress) for half in self._halve_record(part.closing) if half.num_rows]
+        middle = (first + last) // 2
+        halfway = self.progress_before(middle)
+        return [*self._part((first, middle), (part.progress[0], halfway)), *self._part((middle, last), (halfway, part.progress[1]))]
+
+    def _halve_record(self, closing: pa.Table) -> Sequence[pa.Table]:
+        """Return the halves of a slice that one record has made final, by instants or, of one instant, by keys."""
         low_us, high_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
         if high_us - low_us == 1:
             subs = sorted(closing["sub"].to_pylist(), key=self.key_of)
             is_first = pc.is_in(closing["sub"], value_set=pa.array(subs[: len(subs) // 2]))
-            halves = closing.filter(is_first), closing.filter(pc.invert(is_first))
-        else:
-            middle_us = self._middle_instant(low_us, high_us)
-            halves = between(closing, low_us, middle_us), between(closing, middle_us, high_us)
-        for half in halves:
-            yield from self._divide_record(half)
+            return closing.filter(is_first), closing.filter(pc.invert(is_first))
+        middle_us = self._middle_instant(low_us, high_us)
+        return between(closing, low_us, middle_us), between(closing, middle_us, high_us)
 
     def _middle_instant(self, low_us: int, high_us: int) -> int:
         """Return an instant in (low, high), so that about as many instants with results are on each side."""

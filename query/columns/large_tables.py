@@ -1,12 +1,10 @@
 """
-Tables with many bytes, split to fit memory and Arrow arrays with offsets of 32 bits.
-
-How much is due at once cannot be chosen: gigabytes may wait for one silent partition, and a long window may close for millions of groups.
+Tables with many bytes, split to fit the budget of a step (:mod:`tidegate.basics.budget`) and Arrow arrays with offsets of 32 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -15,26 +13,22 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
-from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce, too_much
+from tidegate.basics.budget import BUDGET, TooMuchAtOnce, compute_in_halves, cut, halve_rows, halve_until_it_fits
 from tidegate.language.expressions.variant import Variant
 
-# This many bytes of payload are evaluated at once; more than a whole batch of small events has.
-AT_ONCE_BYTES = 2**28
-# The most bytes of text in a column of results computed at once, if results repeat the texts of their rows: each is copied several times
-# later.
-REPEATED_BYTES = 2**26
 Result = TypeVar("Result")
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
 def split_by_bytes(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
     """Yield a table's rows in their order, in parts of at most *bytes_max*, but of at least one row."""
-    if table.nbytes <= bytes_max or table.num_rows < 2:
-        yield table
-    else:
-        half = table.num_rows // 2
-        yield from split_by_bytes(table.slice(0, half), bytes_max)
-        yield from split_by_bytes(table.slice(half), bytes_max)
+    yield from halve_until_it_fits(table, lambda part: part.nbytes > bytes_max and part.num_rows > 1, halve_table)
+
+
+def halve_table(table: pa.Table, error: Exception | None = None) -> Sequence[pa.Table]:
+    """Return a table in halves, nothing for a single row."""
+    middle = table.num_rows // 2
+    return (table.slice(0, middle), table.slice(middle)) if middle else ()
 
 
 def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
@@ -43,7 +37,7 @@ def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
         return table
     if not _exceeds_narrow_arrays(table):
         return table.take(pa.array(rows))
-    return pa.concat_tables(take_rows_in_parts(table, rows, AT_ONCE_BYTES))
+    return pa.concat_tables(take_rows_in_parts(table, rows, BUDGET.bytes))
 
 
 def take_values(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
@@ -54,29 +48,19 @@ def take_values(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
 
 
 def take_rows_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
-    """Yield the rows with these numbers in parts of *bytes_max* of binaries and texts, and at most a row more."""
+    """Yield the rows with these numbers in parts of at most *bytes_max* of binaries and texts, or of one row that has more."""
     if table.nbytes <= bytes_max:
         yield table.take(pa.array(rows))
         return
-    ends = np.cumsum(text_bytes(table)[rows])
-    cuts = np.flatnonzero(np.diff(ends // bytes_max)) + 1
-    source = _widen(table) if len(cuts) or _exceeds_narrow_arrays(table) else table
-    for part in np.split(rows, cuts):
+    parts = [rows[part] for part in cut(text_bytes(table)[rows], bytes_max)] or [rows]
+    source = _widen(table) if len(parts) > 1 or _exceeds_narrow_arrays(table) else table
+    for part in parts:
         yield source.take(pa.array(part)).cast(table.schema)
 
 
 def in_parts(rows: Ints, compute: Callable[[Ints], Result]) -> Iterator[Result]:
     """Yield what *compute* makes of rows in their order: of all at once, or of parts if it says that they are too much."""
-    try:
-        result = compute(rows)
-    except too_much():
-        if len(rows) < 2:
-            raise
-        middle = len(rows) // 2
-        yield from in_parts(rows[:middle], compute)
-        yield from in_parts(rows[middle:], compute)
-        return
-    yield result
+    yield from compute_in_halves(rows, compute, halve_rows)
 
 
 def check_repeated(values: pa.Array | pa.ChunkedArray, rows: Ints) -> None:
@@ -84,12 +68,12 @@ def check_repeated(values: pa.Array | pa.ChunkedArray, rows: Ints) -> None:
     Check that a column with the values in these rows, which may repeat, fits into memory; that of one row does.
 
     Raises:
-        TooMuchAtOnce: It would have more than ``REPEATED_BYTES`` of text.
+        TooMuchAtOnce: It would have more text than results may repeat at once (:mod:`tidegate.basics.budget`).
     """
     # No value is longer than all values together, whose size is known without reading them.
-    if len(rows) < 2 or not is_text(values) or values.nbytes * len(rows) <= REPEATED_BYTES:
+    if len(rows) < 2 or not is_text(values) or values.nbytes * len(rows) <= BUDGET.repeated_bytes:
         return
-    if value_bytes(values)[rows].sum() > REPEATED_BYTES:
+    if value_bytes(values)[rows].sum() > BUDGET.repeated_bytes:
         raise TooMuchAtOnce
 
 

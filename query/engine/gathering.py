@@ -1,9 +1,8 @@
 """
 Gathering: which of the retained rows a finish reads, and how many at once.
 
-A finish skips pieces of which no row can count. If an operator has ``can_take_portions``, it gets many rows in portions, each with all rows
-of its groups; so closing a long window takes the memory of its largest group, not of all its rows. Old rows of a join are looked up by
-their keys (``can_look_up``); rows that count in the same way for all results are replaced by sums (``can_summarize``).
+A finish skips pieces of which no row can count. Old rows of a join are looked up by their keys (``can_look_up``); rows that count in the
+same way for all results are replaced by sums (``can_summarize``). What is left may be read in portions (:mod:`query.plan.gathered`).
 
 If time jumps and many rows have their last result at different instants, as in sliding windows and joins, a finish goes in steps of time
 (:func:`find_step_end`, with OVER :func:`expire_too_many`).
@@ -20,21 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.ticks import NEVER
-from query.columns import large_tables
 from query.columns.key_hashes import KeyHashes
+from query.columns.large_tables import text_bytes
 from query.columns.packing import read_column
 from query.engine.retention import Piece, Retention, SpanOf
+from query.plan.gathered import Gathered, GatheredTable, number_rows
 from query.plan.operator import Operator
-from query.plan.row_tables import concat_rows, in_steps
+from query.plan.row_tables import concat_rows
+from tidegate.basics.budget import BUDGET
 
-# More rows or bytes than these are passed in portions. A portion's number is one byte.
-ROWS_AT_ONCE = 4_000_000
-BYTES_AT_ONCE = 2**30
-_PORTIONS_MAX = 255
 # Larger pieces of which some rows have left a sliding window are split, so that the other rows are summed up only once.
 BLOCK_ROWS = 32_768
-# More rows than these get their last results in several steps.
-EXPIRING_AT_ONCE = 2_000_000
 # Smaller pieces are read whole: an index would cost more than it saves.
 INDEXED_FROM = 4_096
 
@@ -85,7 +80,7 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
     """Return up to which instant to finish next from *from_us* on: *to_us*, or sooner if too many rows have their last results by then."""
     due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
-    if sum(part.rows for part in due) <= EXPIRING_AT_ONCE:
+    if sum(part.rows for part in due) <= BUDGET.rows:
         return to_us
     first_us, last_us, count = np.array([(part.first_us, part.last_us, part.rows) for part in due], dtype=np.float64).T
 
@@ -93,7 +88,7 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
         return float(np.sum(count * np.clip((instant_us - first_us) / (last_us + 1 - first_us), 0, 1)))
 
     # Rows that have expired but are still retained do not count. Rows of one instant expire together.
-    rows_max = expired_until(from_us) + EXPIRING_AT_ONCE
+    rows_max = expired_until(from_us) + BUDGET.rows
     low_us, high_us = max(from_us, int(first_us.min())), min(to_us, int(last_us.max()) + 1)
     if expired_until(high_us) <= rows_max:
         return to_us
@@ -126,51 +121,30 @@ def expire_too_many(operator: Operator, retention: Retention, names: Sequence[st
                 leaves_us = np.interp(system_us, piece.ends_us, (first_us, last_us)) - ahead_us
                 owner = np.minimum(owner, len(from_of) - 1)
                 count += int(np.count_nonzero((from_of[owner] <= leaves_us) & (leaves_us < to_of[owner])))
-    return count > EXPIRING_AT_ONCE
-
-
-def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
-    """Return the pieces as one table with rows numbered in their order; None if there are none."""
-    return number_rows([piece.rows() for piece in pieces]) if pieces else None
+    return count > BUDGET.rows
 
 
 def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> Iterator[pa.Table]:
     """Yield an operator's results in *closing*, from the pieces of each side, in tables that follow one another."""
-    rows, size = np.sum([(piece.num_rows, piece.stored.nbytes) for side in pieces for piece in side], axis=0, initial=0)
-    count = int(max(-(-rows // ROWS_AT_ONCE), -(-size // BYTES_AT_ONCE)))
-    if count > 1 and operator.can_take_portions:
-        portions = partial(_split_into_portions, operator, pieces[0], min(count, _PORTIONS_MAX))
-        yield from in_steps(closing, lambda step: operator.rows_of_portions(portions(), step))
-    elif operator.can_look_up:
-        yield from operator.slices(_select_by_keys(operator, pieces, closing), closing)
+    if operator.can_look_up:
+        selected = _select_by_keys(operator, pieces, closing)
+        yield from operator.slices([None if rows is None else GatheredTable(rows) for rows in selected], closing)
     else:
-        yield from operator.slices([combine_pieces(side) for side in pieces], closing)
-
-
-def count_results(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> int:
-    """Return about how many results :func:`compute_rows` would yield, if they may be many more than the rows; else 0."""
-    return operator.count_results(_select_by_keys(operator, pieces, closing), closing) if operator.can_look_up and all(pieces) else 0
-
-
-def repeats_little(operator: Operator, pieces: Sequence[Sequence[Piece]]) -> bool:
-    """Return whether an operator's results from *pieces* cannot repeat too much text to be in memory together."""
-    rows = combine_pieces(pieces[0])
-    return rows is None or not rows.num_rows or operator.repetitions(rows) * _text_bytes(rows) <= large_tables.REPEATED_BYTES
+        yield from operator.slices([Gathered(side) if side else None for side in pieces], closing)
 
 
 def compute_if_small(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table] | None:
-    """Return an operator's results in *closing*, or None if they repeat so much text that they should not be in memory together."""
-    tables, size = [], 0
+    """Return an operator's results in *closing*, or None if they are so many, or repeat so much text, that they are made in steps."""
+    # Results that are as many as their rows, which are in memory, are not too many; of a sliding window there are two for each row.
+    rows_max = max(BUDGET.pairs, 2 * sum(piece.num_rows for side in pieces for piece in side))
+    tables, rows, size = [], 0, 0
     for table in compute_rows(operator, pieces, closing):
         tables.append(table)
-        size += _text_bytes(table)
-        if size > large_tables.REPEATED_BYTES:
+        rows += table.num_rows
+        size += int(text_bytes(table).sum())
+        if rows > rows_max or size > BUDGET.repeated_bytes:
             return None
     return tables
-
-
-def _text_bytes(rows: pa.Table) -> int:
-    return int(large_tables.text_bytes(rows).sum())
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
@@ -200,18 +174,3 @@ def _asked_keys(operator: Operator, near: Sequence[pa.Table], closing: pa.Table,
     asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in near]
     # Without rows there are no kinds of keys to compare, and nothing is looked up.
     return KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if any(rows.num_rows for rows in asking) else None
-
-
-def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
-    """Yield the rows of an operator's only side in portions, those of a portion in their order."""
-    portions = [operator.portion_of(piece.rows(), count) for piece in pieces]
-    for number in range(count):
-        chosen = [piece.filter_rows(pa.array(portion == number)) for piece, portion in zip(pieces, portions, strict=True)]
-        if any(rows.num_rows for rows in chosen):
-            yield number_rows(chosen)
-
-
-def number_rows(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return rows in one table, numbered in their order."""
-    rows = concat_rows(list(parts))
-    return rows.add_column(0, "position", pa.array(np.arange(rows.num_rows)))

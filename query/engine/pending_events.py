@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.large_tables import AT_ONCE_BYTES, combine_column, split_by_bytes, take_rows_in_parts, text_bytes
-
-# This many bytes of events are put in order and evaluated at a time: evaluating them takes several times their memory.
-PART_BYTES = 2**25
+from query.columns.large_tables import combine_column, split_by_bytes, take_rows_in_parts, text_bytes
+from tidegate.basics.budget import BUDGET, cut
 
 
 def sort_by_time(events: pa.Table, *, by_key: bool = False) -> Iterator[pa.Table]:
@@ -23,12 +21,12 @@ def sort_by_time(events: pa.Table, *, by_key: bool = False) -> Iterator[pa.Table
     first follows from the places of CTIs, so it differs from run to run.
     """
     if not by_key and (_steps(events) >= 0).all():
-        yield from split_by_bytes(events, PART_BYTES)
+        yield from split_by_bytes(events, BUDGET.evaluated_bytes)
         return
     for part in _split_by_time(events):
         system_us, partition_id, offset = (part[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
         within = (offset, _key_ranks(part["key"])) if by_key else (offset,)
-        yield from take_rows_in_parts(part, np.lexsort((*within, partition_id, system_us)), AT_ONCE_BYTES)
+        yield from take_rows_in_parts(part, np.lexsort((*within, partition_id, system_us)), BUDGET.bytes)
 
 
 def _key_ranks(key: pa.ChunkedArray) -> np.ndarray:
@@ -48,14 +46,14 @@ def _steps(events: pa.Table) -> np.ndarray:
 
 
 def _split_by_time(events: pa.Table) -> Iterator[pa.Table]:
-    """Yield events in parts that follow one another in time, of about ``PART_BYTES``; events of one instant stay together."""
-    if events.nbytes <= PART_BYTES:
+    """Yield events in parts that follow one another in time and are evaluated at once; events of one instant stay together."""
+    if events.nbytes <= BUDGET.evaluated_bytes:
         yield events
         return
     instants = events["system_us"].to_numpy()
     order = np.argsort(instants, kind="stable")
-    ends = np.cumsum(text_bytes(events)[order])
-    cuts = np.unique(instants[order[np.flatnonzero(np.diff(ends // PART_BYTES)) + 1]])
+    parts = cut(text_bytes(events)[order], BUDGET.evaluated_bytes)
+    cuts = np.unique(instants[order[[part.start for part in parts][1:]]])
     # Chunks come from single logs: each is in order of time nearly always, so a part has a slice of each.
     chunks = [_in_time(pa.Table.from_batches([batch])) for batch in events.to_batches()]
     bounds = [[0, *np.searchsorted(chunk["system_us"].to_numpy(), cuts).tolist(), chunk.num_rows] for chunk in chunks]
@@ -72,12 +70,12 @@ def _in_time(chunk: pa.Table) -> pa.Table:
 
 def find_pending_step_end(tables: Sequence[pa.Table], until_us: int) -> int:
     """Return the instant up to which to evaluate pending events next, *until_us* or sooner, so that they are not too many at once."""
-    if sum(table.nbytes for table in tables) <= AT_ONCE_BYTES:
+    if sum(table.nbytes for table in tables) <= BUDGET.bytes:
         return until_us
     instants = np.concatenate([table["system_us"].to_numpy() for table in tables])
     order = np.argsort(instants, kind="stable")
     ends = np.cumsum(np.concatenate([text_bytes(table) for table in tables])[order])
-    first_beyond = int(np.searchsorted(ends, AT_ONCE_BYTES, side="right"))
+    first_beyond = int(np.searchsorted(ends, BUDGET.bytes, side="right"))
     # Events of one instant are evaluated together.
     later = instants[order[first_beyond:]]
     later = later[later > instants[order[0]]]

@@ -18,42 +18,36 @@ import pyarrow.compute as pc
 
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
-from query.columns.large_tables import split_by_bytes
+from query.columns.large_tables import halve_table, split_by_bytes
 from query.engine.compile import make_operator
 from query.engine.gathering import (
-    combine_pieces,
     compute_if_small,
     compute_rows,
-    count_results,
     expire_too_many,
     expiring_rows,
     find_step_end,
-    number_rows,
-    repeats_little,
     select_pieces,
 )
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Piece, RetainedKind, Retention
-from query.operators.joins import matching
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.project import EncodedProjection
 from query.plan.columns_read import columns_present, fields_extracted, needed_columns, rows_below
+from query.plan.gathered import Gathered, GatheredTable, number_rows, tables_of
 from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, scan_of
 from query.plan.operator import Operator
 from query.plan.operator_extensions import check_rows_in_slice
 from query.plan.record_members import members_as_columns
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
-from tidegate.language.expressions.evaluation.value_sizes import too_much
+from tidegate.basics.budget import BUDGET, compute_in_halves
 from tidegate.language.expressions.variant import from_columns
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 # Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]
-# Rows of about so many bytes are passed on to other steps at once.
-PASSED_BYTES = 2**25
 # Cuts a slice of time into parts; its argument says whether a part must be cut further.
 Divide = Callable[[Callable[[pa.Table], bool]], Iterator[pa.Table]]
 
@@ -210,8 +204,8 @@ class Program:
         The rows that operators keep of each other's results are added to *retention*; the caller must not use it before the last table
         is taken.
 
-        *divide* cuts *closing* where too many rows have their last results, a join would make too many pairs, or results would repeat too
-        much text. Within a part of several substreams results have no order.
+        *divide* cuts *closing* where too many rows have their last results, or too many results, or too much text of them, would be in
+        memory together. Within a part of several substreams results have no order.
         """
         if not closing.num_rows:
             return
@@ -232,17 +226,13 @@ class Program:
         if expire_too_many(step.operator, retention, step.names, step.ahead_us, closing):
             return True
         # The results of one substream come in tables of limited size.
-        if closing.num_rows == 1 or not (step.operator.can_repeat or (step.operator.can_look_up and step.operator.sides > 1)):
+        if closing.num_rows == 1 or not step.operator.can_outgrow:
             return False
         pieces, asked = self._pieces_for(number, retention, closing)
         if not any(pieces):
             return False
-        operator, asked = step.operator, self._slice_to_compute(number, asked)
-        if not operator.can_repeat:
-            return count_results(operator, pieces, asked) > matching.PAIRS_MAX
-        if repeats_little(operator, pieces):
-            return False
-        tables = compute_if_small(operator, pieces, asked)
+        # The way to know how much it is, is to compute it: what fits is kept for the step, so it is computed once.
+        tables = compute_if_small(step.operator, pieces, self._slice_to_compute(number, asked))
         self._measured = None if tables is None else (number, closing, tables)
         return tables is None
 
@@ -285,7 +275,7 @@ class Program:
         if not any(pieces_by_side):
             return
         if isinstance(step.operator, EncodedProjection):
-            encoded = step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], self._from_start(clipped))
+            encoded = step.operator.encoded(tables_of([Gathered(pieces) for pieces in pieces_by_side]), self._from_start(clipped))
             yield self._results_of(number, encoded)
             return
         asked = self._slice_to_compute(number, clipped)
@@ -304,7 +294,7 @@ class Program:
         """Give a step's rows to the steps that take them; yield the results that follow."""
         step, takers = self._steps[number], self._takers(number)
         # Columns computed from rows, such as members of their records, take several times the memory of the rows.
-        for table in (part for whole in tables for part in split_by_bytes(whole, PASSED_BYTES)):
+        for table in (part for whole in tables for part in split_by_bytes(whole, BUDGET.evaluated_bytes)):
             rows, failed = split_failed(table)
             if isinstance(step.node, Custom):
                 check_rows_in_slice(step.node.name, rows, asked)
@@ -317,26 +307,22 @@ class Program:
                 for kept in self._prepare_rows(number, rows, taker, side):
                     if _is_streamed(self._steps[taker]):
                         of_taker = self._slice_to_compute(taker, shift_slices(closing, self._steps[taker].ahead_us, self.until_us))
-                        finished = self._steps[taker].operator.slices([number_rows([kept])], of_taker)
+                        finished = self._steps[taker].operator.slices([GatheredTable(number_rows([kept]))], of_taker)
                         yield from self._pass_on(taker, finished, of_taker, retention, closing)
                     else:
                         retention.add(self._steps[taker].names[side], kept)
 
     def _prepare_rows(self, number: int, rows: pa.Table, taker: int, side: int) -> Iterator[pa.Table]:
         """Yield the rows of a step as another one retains them, in parts if they might be too large for memory."""
-        numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
-        try:
+
+        def prepare(part: pa.Table) -> pa.Table:
+            numbered = part.append_column("position", pa.array(np.arange(part.num_rows)))
             kept, bad = self._steps[taker].operator.prepare(numbered, side)
-        except too_much():
-            half = rows.num_rows // 2
-            if not half:
-                raise
-            yield from self._prepare_rows(number, rows.slice(0, half), taker, side)
-            yield from self._prepare_rows(number, rows.slice(half), taker, side)
-            return
-        if not self._fails_early(number, taker):
-            self._record_failures(number, rows.take(bad["position"]), bad["reason"])
-        yield _drop_positions(kept)
+            if not self._fails_early(number, taker):
+                self._record_failures(number, part.take(bad["position"]), bad["reason"])
+            return _drop_positions(kept)
+
+        yield from compute_in_halves(rows, prepare, halve_table)
 
     def _takers(self, number: int) -> list[tuple[int, int]]:
         """Return the steps that take a step's rows, each with the side that does."""

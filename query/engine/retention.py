@@ -23,12 +23,10 @@ from ordering.errors import ProtocolError
 from query.columns.key_hashes import KeyHashes
 from query.columns.large_tables import split_by_bytes
 from query.columns.packing import pack_table, read_column, unpack_table
+from tidegate.basics.budget import BUDGET
 
 # This many chunks of one size class are merged into one of the next.
 FANOUT = 8
-# Chunks that would have more rows or bytes together are not merged: a merge must fit in memory beside the batch. No chunk has more bytes.
-ROWS_MAX = 2_000_000
-BYTES_MAX = 2**27
 # The size class of chunks that are not merged again.
 _FINAL_LEVEL = 1_000
 # Merged pieces of this many rows are packed, since they stay for long.
@@ -79,6 +77,10 @@ class Piece:
     @property
     def num_rows(self) -> int:
         return int(self.stored.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.stored.nbytes)
 
     def rows(self) -> pa.Table:
         return unpack_table(self.stored)
@@ -165,7 +167,7 @@ class _Chunk:
 
     @property
     def nbytes(self) -> int:
-        return sum(piece.stored.nbytes for piece in self.pieces.values())
+        return sum(piece.nbytes for piece in self.pieces.values())
 
     def pack(self) -> None:
         """Store large pieces in less memory, since they stay for long. What is written of the chunk does not change."""
@@ -291,7 +293,8 @@ class Retention:
         newest = self._chunks[-FANOUT:]
         if level == _FINAL_LEVEL or len(newest) < FANOUT or any(chunk.level != level for chunk in newest):
             return False
-        if sum(chunk.num_rows for chunk in newest) > ROWS_MAX or sum(chunk.nbytes for chunk in newest) > BYTES_MAX:
+        # A merge must fit in memory beside the batch.
+        if sum(chunk.num_rows for chunk in newest) > BUDGET.merged_rows or sum(chunk.nbytes for chunk in newest) > BUDGET.merged_bytes:
             for chunk in newest:
                 chunk.level = _FINAL_LEVEL
                 chunk.pack()
@@ -328,10 +331,10 @@ class Retention:
 
 def _split_large(tables: Tables) -> Iterator[Tables]:
     """Yield tables chunk by chunk: all in one, or if they have many bytes, each separately and in parts."""
-    if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
+    if sum(table.nbytes for table in tables.values()) <= BUDGET.merged_bytes:
         yield tables
     else:
-        yield from ({name: part} for name, table in tables.items() for part in split_by_bytes(table, BYTES_MAX))
+        yield from ({name: part} for name, table in tables.items() for part in split_by_bytes(table, BUDGET.merged_bytes))
 
 
 def _replace(piece_map: dict[str, Piece], name: str, keep: Callable[[pa.Table], pa.Table]) -> None:

@@ -12,13 +12,12 @@ gives what preparing all rows at once gives, and finishing in many steps gives w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.arrays import Mask
+from query.plan.gathered import Gathered, tables_of
 from query.plan.row_tables import Retained
 
 
@@ -87,13 +86,18 @@ class Operator(ABC):
             closing: ``sub``, ``from_us``, ``to_us``.
         """
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
-        """Yield what :meth:`rows` returns, in its order, in tables of limited size: for operators whose results outnumber their rows."""
-        yield self.rows(retained, closing)
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        """
+        Yield what :meth:`rows` returns, in its order, in tables that fit the budget of a step (:mod:`tidegate.basics.budget`).
 
-    def count_results(self, retained: Retained, closing: pa.Table) -> int:
-        """Return about how many results :meth:`rows` would return, if they may be many more than the rows; else 0."""
-        return 0
+        For operators whose results can outnumber their rows, or that can read many rows in portions.
+        """
+        yield self.rows(tables_of(gathered), closing)
+
+    @property
+    def can_outgrow(self) -> bool:
+        """Whether its results can outnumber its rows, or repeat their texts: with OVER they are then measured, and made in steps."""
+        return False
 
     @abstractmethod
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
@@ -134,37 +138,6 @@ class Operator(ABC):
     def summarize(self, retained: pa.Table) -> pa.Table:
         """Return fewer rows that stand for rows that are seen alike."""
         return retained
-
-    # Results that repeat the texts of their rows: with OVER the engine finishes less time at once if they are too many.
-
-    @property
-    def can_repeat(self) -> bool:
-        """Whether many results can hold a text of one row."""
-        return False
-
-    def repetitions(self, retained: pa.Table) -> int:
-        """Return the largest number of results that can hold the texts of one of these rows."""
-        return 1
-
-    # Many rows of one side, passed in portions: memory then grows with the largest group only.
-
-    @property
-    def can_take_portions(self) -> bool:
-        """Whether rows can be divided into portions whose rows never meet in a result."""
-        return False
-
-    def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
-        """Return the portion of each row, 0 to *count* - 1 (*count* is 255 at most)."""
-        raise NotImplementedError
-
-    def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
-        """
-        Return what :meth:`rows` would return for the rows of all portions together.
-
-        Raises:
-            TooMuchTimeAtOnce: Less time must be asked for; never if it is one instant.
-        """
-        raise NotImplementedError
 
     # Two sides that meet by key: an old row matters only if an asking row of the other side has its key.
 

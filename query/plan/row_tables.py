@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from query.columns.encode import encode_objects
-from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
-from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
+from query.columns.large_tables import split_by_bytes
+from tidegate.basics.budget import BUDGET, TooMuchAtOnce, compute_in_halves
 from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.variant import Variant, from_columns
 
@@ -90,7 +90,7 @@ def no_rows() -> pa.Table:
 
 def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Encode rows as ``RESULT_SCHEMA``: each value is a JSON object with members *names*."""
-    return pa.concat_tables([_encode(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
+    return pa.concat_tables([_encode(part, names) for part in split_by_bytes(rows, BUDGET.bytes)])
 
 
 def _encode(rows: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -138,17 +138,17 @@ class TooMuchTimeAtOnce(TooMuchAtOnce):
 
 def in_steps(closing: pa.Table, compute: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
     """Yield what *compute* makes of slices of time, or of their halves if it says that all of it is too much."""
-    try:
-        rows = compute(closing)
-    except TooMuchTimeAtOnce as error:
-        low_us, high_us = int(ticks(closing, "from_us").min()), int(ticks(closing, "to_us").max())
-        instants_us = np.unique(error.instants_us)
-        middle_us = max(int(instants_us[len(instants_us) // 2]), low_us + 1)
-        for half in (between(closing, low_us, middle_us), between(closing, middle_us, high_us)):
-            if half.num_rows:
-                yield from in_steps(half, compute)
-        return
-    yield rows
+    yield from compute_in_halves(closing, compute, _halve_time)
+
+
+def _halve_time(closing: pa.Table, error: Exception) -> Sequence[pa.Table]:
+    """Return slices of time before and from the middle of the instants that were too many; nothing if something else was."""
+    if not isinstance(error, TooMuchTimeAtOnce):
+        return ()
+    low_us, high_us = int(ticks(closing, "from_us").min()), int(ticks(closing, "to_us").max())
+    instants_us = np.unique(error.instants_us)
+    middle_us = max(int(instants_us[len(instants_us) // 2]), low_us + 1)
+    return [half for half in (between(closing, low_us, middle_us), between(closing, middle_us, high_us)) if half.num_rows]
 
 
 def ticks(table: pa.Table, column: str) -> Ticks:

@@ -23,6 +23,7 @@ from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.stage.memory import JobMemory
 from query.stage.planned_range import QueryRange
+from tidegate.basics.budget import BUDGET
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.dead_letters import DeadLetter
@@ -40,7 +41,7 @@ from tidegate.platform.spark.state_store import StateStore
 # Most records read and decoded at once.
 CHUNK_EVENTS = 100_000
 # After this many bytes read, final results are written: that frees memory, and the processor's caches, for more.
-_UNSETTLED_BYTES = 2**25
+_UNSETTLED_BYTES = BUDGET.evaluated_bytes
 # The buckets of one task keep pieces for each other, up to this many times the planned bytes of a batch; each reads the rest itself.
 _SHARED_BATCHES = 2
 

@@ -16,6 +16,7 @@ MODULES = (
     "ordering.protocol.reader",
     "query.engine.program",
     "sinks.base",
+    "tidegate.basics.budget",
     "tidegate.ordered_topic.decode",
     "tidegate.ordered_topic.tails",
     *(

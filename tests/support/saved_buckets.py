@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from support.bucket_oracle import EVERY_CTI, Event, Question, Result, SlowPace
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, topic_of
+from support.budgets import budget_of
 from support.query_runs import program
 
 from ordering.model.step import Released
@@ -29,11 +30,9 @@ from ordering.testing import Record
 from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
-from query.columns import large_tables
-from query.engine import gathering, pending_events, retention
-from query.engine import program as engine_program
+from query.engine import gathering, retention
 from query.operators.windows import compacting
-from query.plan import row_tables
+from tidegate.basics.budget import BUDGET
 from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SPAN_US = 5
@@ -183,15 +182,13 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
 
 
 @contextmanager
-def merging_everything(fanout: int = 2, rows_max: int = retention.ROWS_MAX, bytes_max: int = large_tables.AT_ONCE_BYTES) -> Iterator[None]:
+def merging_everything(fanout: int = 2, merged_rows: int = BUDGET.rows, bytes_max: int = BUDGET.bytes) -> Iterator[None]:
     """Merge, pack, compact and portion rows however few they are, or have few bytes, where otherwise only many are worth the work."""
     with (
-        patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max, BYTES_MAX=bytes_max),
-        patch.multiple(pending_events, PART_BYTES=bytes_max, AT_ONCE_BYTES=bytes_max),
-        patch.object(row_tables, "AT_ONCE_BYTES", bytes_max),
-        patch.object(engine_program, "PASSED_BYTES", bytes_max),
+        patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
-        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4, EXPIRING_AT_ONCE=3),
+        patch.multiple(gathering, INDEXED_FROM=0, BLOCK_ROWS=4),
+        budget_of(merged_rows=merged_rows, merged_bytes=bytes_max, evaluated_bytes=bytes_max, bytes=bytes_max, gathered_rows=5, rows=3),
     ):
         yield
 

@@ -26,6 +26,7 @@ from query.operators.rows.row_groups import Candidates, RowGroups, group_numbers
 from query.operators.windows import compacting
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, choose_states, row_states, sum_groups
+from query.plan.gathered import Gathered, tables_of
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
@@ -50,10 +51,12 @@ class Analysis(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and a column for each function, in the order of rows."""
-        return concat_rows([*self.slices(retained, closing)])
+        return concat_rows([*self._slices(only_side(retained), closing)])
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
-        seen = only_side(retained)
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        yield from self._slices(only_side(tables_of(gathered)), closing)
+
+    def _slices(self, seen: pa.Table, closing: pa.Table) -> Iterator[pa.Table]:
         subs, system_us = ticks(seen, "sub"), ticks(seen, "system_us")
         due = system_us < by_substream(subs, closing, "to_us")
         if not due.all():
@@ -95,12 +98,9 @@ class Analysis(Operator):
         return self._columns.are_computed
 
     @property
-    def can_repeat(self) -> bool:
+    def can_outgrow(self) -> bool:
         # Without WHEN each row is seen by one other.
         return any(analytic.aggregate is not None or analytic.when is not None for analytic in self.node.analytics)
-
-    def repetitions(self, retained: pa.Table) -> int:
-        return int(np.bincount(ticks(retained, "sub")).max())
 
     @property
     def can_condense(self) -> bool:

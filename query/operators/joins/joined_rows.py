@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Mask
-from query.columns.large_tables import AT_ONCE_BYTES, take_values
+from query.columns.large_tables import take_values
 from query.operators.joins.lying import Geometries, keep, lying_of
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.columns_read import ColumnNumbers
 from query.plan.row_tables import Ticks, append_values
+from tidegate.basics.budget import BUDGET, cut
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr, Slot
@@ -75,12 +75,10 @@ def unmatched_rows(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
 
 
 def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[slice]:
-    """Yield the slices of pairs whose rows have about ``AT_ONCE_BYTES`` together, in order; at least one. -1 stands for no right row."""
+    """Yield the slices of pairs whose rows are made at once, in order; at least one. -1 stands for no right row."""
     left, right = pairs
     row_bytes = left_bytes[left] + (np.append(right_bytes, 0)[right] if len(right) else right)
-    cuts = np.flatnonzero(np.diff(np.cumsum(row_bytes) // AT_ONCE_BYTES)) + 1
-    for first, last in pairwise([0, *cuts.tolist(), len(row_bytes)]):
-        yield slice(first, last)
+    yield from cut(row_bytes, BUDGET.bytes) if len(row_bytes) else [slice(0, 0)]
 
 
 def meet_condition(

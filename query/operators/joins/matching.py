@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from query.columns.same_values import whole_numbers
+from tidegate.basics.budget import BUDGET, cut
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.functions.conversions import TypedSql, unify
 from tidegate.language.expressions.kinds import Kind, KindMismatch
@@ -28,8 +29,6 @@ from tidegate.language.expressions.variant import Variant, valid_mask
 # Row numbers, one of each side.
 Pairs = tuple[Ints, Ints]
 
-# Most pairs made at once, unless one row has more.
-PAIRS_MAX = 1_000_000
 # Above this many possible keys their numbers are made dense again.
 _CODE_MAX = 2**31
 
@@ -80,19 +79,15 @@ class Matches:
         return mask
 
     def pairs(self) -> Iterator[Pairs]:
-        """Yield all pairs, in portions of ``PAIRS_MAX``."""
-        ends = np.cumsum(self.count)
-        first = 0
-        while first < len(ends):
-            pairs_before = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, pairs_before + PAIRS_MAX, side="right")))
-            count = self.count[first:last]
-            within = np.arange(int(ends[last - 1]) - pairs_before) - np.repeat(ends[first:last] - count - pairs_before, count)
+        """Yield all pairs, in portions that are made at once."""
+        for part in cut(self.count, BUDGET.pairs):
+            count = self.count[part]
+            ends = np.cumsum(count)
+            within = np.arange(int(ends[-1])) - np.repeat(ends - count, count)
             if len(within):
-                asking = np.repeat(self.asking[first:last], count)
-                found = self.candidates[np.repeat(self.start[first:last], count) + within]
+                asking = np.repeat(self.asking[part], count)
+                found = self.candidates[np.repeat(self.start[part], count) + within]
                 yield (found, asking) if self.is_swapped else (asking, found)
-            first = last
 
 
 def find_matches(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Iterator[Matches]:

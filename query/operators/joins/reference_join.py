@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +23,16 @@ import pyarrow as pa
 from query.columns.large_tables import text_bytes
 from query.operators.joins.joined_rows import add_keys, has_computed_keys, have_all_keys, join_rows, keys_of, meet_condition, portions
 from query.operators.joins.lying import Geometries, SideShapes, lying_of
-from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.near import NearRecords
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
+from query.plan.gathered import Gathered, tables_of
 from query.plan.nodes import ReferenceJoin, predicates_of
 from query.plan.row_tables import Retained, Ticks, concat_rows, no_rows, only_side, rows_table, ticks
 from query.reference.tables import ReferenceTable
+from tidegate.basics.budget import BUDGET, cut
 from tidegate.language.expressions.tree import Expr
 
 # With fewer records for each row than this a tree of their geometries does not pay.
@@ -74,10 +75,13 @@ class ReferenceTableJoin(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and their matches, ordered by (system_us, position, record)."""
-        return concat_rows([no_rows(), *self.slices(retained, closing)])
+        return concat_rows([no_rows(), *self._slices(only_side(retained), closing)])
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
-        rows = due_rows(only_side(retained), closing)
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        yield from self._slices(only_side(tables_of(gathered)), closing)
+
+    def _slices(self, retained: pa.Table, closing: pa.Table) -> Iterator[pa.Table]:
+        rows = due_rows(retained, closing)
         system_us = ticks(rows, "system_us")
         matches = self._find_matches(rows, self.table.version_at(system_us))
         count = np.zeros(rows.num_rows, dtype=np.int64)
@@ -88,7 +92,8 @@ class ReferenceTableJoin(InstantRows):
         # If pairs are too many for the limit, which counts them before conditions, all are made.
         has_many = len(count) > 0 and count.sum() > _FEW_RECORDS * len(count) and int(count.max()) <= self.pairs_max
         by_tree = has_many and self._near is not None
-        for first, last in self._blocks(count, by_tree):
+        for block in self._blocks(count, by_tree):
+            first, last = block.start, block.stop
             left, right = self._pairs_of_rows(rows, matches, count, first, last, geometries, by_tree)
             for part in portions((left, right), row_bytes, self._record_bytes):
                 yield join_rows(rows, self._records, (left[part], right[part]), len(self.node.left.columns), system_us[left[part]])
@@ -97,13 +102,13 @@ class ReferenceTableJoin(InstantRows):
             yield Excess(excess, system_us[excess], count[excess] - self.pairs_max).failed_rows(rows, self.pairs_max)
 
     @staticmethod
-    def _blocks(count: Ticks, by_tree: bool) -> Iterator[tuple[int, int]]:
-        """Yield the rows whose pairs are made at once."""
+    def _blocks(count: Ticks, by_tree: bool) -> Iterator[slice]:
+        """Yield the rows whose pairs are made at once; at least one range."""
         if by_tree:
             size = max(1, min(_ROWS_AT_ONCE, _PAIRS_AT_ONCE // max(int(count.max()), 1)))
-            yield from pairwise([*range(0, len(count), size), len(count)])
+            yield from (slice(first, min(first + size, len(count))) for first in range(0, len(count), size))
             return
-        yield from pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), len(count)])
+        yield from cut(count, BUDGET.pairs) if len(count) else [slice(0, 0)]
 
     def _pairs_of_rows(
         self, rows: pa.Table, matches: Sequence[Matches], count: Ticks, first: int, last: int, geometries: Geometries, by_tree: bool

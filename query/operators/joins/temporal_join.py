@@ -41,12 +41,14 @@ from query.operators.joins.joined_rows import (
     select_columns,
     unmatched_rows,
 )
-from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess, Quota, number_keys
 from query.plan.columns_read import ColumnNumbers, columns_read
+from query.plan.gathered import Gathered, tables_of
 from query.plan.nodes import Join
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, ticks
+from tidegate.basics.budget import BUDGET, cut
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr
 from tidegate.language.expressions.variant import from_columns
@@ -164,17 +166,20 @@ class TemporalJoin(Operator):
         return kept, bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        tables = [*self.slices(retained, closing)]
+        tables = [*self._tables_of_sides(retained, closing)]
         return concat_rows(tables) if tables else no_rows()
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        yield from self._tables_of_sides(tables_of(gathered), closing)
+
+    def _tables_of_sides(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
         if left is not None:
             yield from self._slices(left, right, int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py()))
 
-    def count_results(self, retained: Retained, closing: pa.Table) -> int:
-        left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
-        return 0 if left is None or right is None else sum(matched.total for matched in self._find_matches(left, right))
+    @property
+    def can_outgrow(self) -> bool:
+        return True
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
         # If another time than the row's own is compared, it is never the later of the two.
@@ -251,7 +256,7 @@ class TemporalJoin(Operator):
         """Yield the results with ``from_us <= System.Timestamp < to_us`` in their order."""
         matches = [] if right is None else [*self._find_matches(left, right)]
         count = sum(matched.total for matched in matches)
-        if right is None or count <= PAIRS_MAX:
+        if right is None or count <= BUDGET.pairs:
             yield from self._slice(left, right, matches, count)
             return
         if to_us - from_us == 1:
@@ -259,7 +264,7 @@ class TemporalJoin(Operator):
             return
         # Pairs come at the instants of new rows only.
         instants = np.unique(np.concatenate([side.system_us[side.fresh] for side in (left, right)]))
-        parts = min(len(instants), -(-count // PAIRS_MAX))
+        parts = min(len(instants), -(-count // BUDGET.pairs))
         first, last = int(instants[0]), int(instants[-1])
         inner = instants[np.arange(1, parts) * len(instants) // parts].tolist()
         cuts = sorted({from_us, first, *inner, last + 1, to_us})
@@ -298,9 +303,9 @@ class TemporalJoin(Operator):
         key = number_keys(left.keyed)
         quota = Quota(np.full(int(key.max()) + 1, self.pairs_max))
         rows = np.flatnonzero(count)
-        for portion in np.split(rows, np.flatnonzero(np.diff(np.cumsum(count[rows]) // PAIRS_MAX)) + 1):
+        for portion in cut(count[rows], BUDGET.pairs):
             chosen = np.zeros(len(count), dtype=np.bool_)
-            chosen[portion] = quota.room[key[portion]] > 0
+            chosen[rows[portion]] = quota.room[key[rows[portion]]] > 0
             parts = [self._add_times(left, right, pairs) for matched in matches for pairs in matched.select(chosen[matched.asking]).pairs()]
             if parts:
                 pairs = self._sort_pairs(left, right, parts)

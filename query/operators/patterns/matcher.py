@@ -21,12 +21,11 @@ import numpy as np
 
 from ordering.arrays import Ints, Mask
 from query.plan.row_patterns import ACCEPT, Automaton
+from tidegate.basics.budget import BUDGET
 from tidegate.basics.dead_letter_reasons import QueryReason, ReasonText
 
 STEPS_MAX = 100_000
 TOO_MANY_STEPS = QueryReason.PATTERN_STEPS.text(STEPS_MAX)
-# Attempts made at once, times the ways of the pattern: a row may turn the threads of an attempt into one for each way.
-_WAYS_AT_ONCE = 8_000_000
 # Not decided with the rows that are known.
 OPEN = np.iinfo(np.int64).max
 # The number of a row that there is not.
@@ -95,7 +94,8 @@ class Attempts:
 
 def find_matches(rules: Rules, rows: Rows, start: Ints, *, trace: bool = False) -> Attempts:
     """Make an attempt at each row *start*; with *trace* also tell the place of each row of a match."""
-    portion = max(1, _WAYS_AT_ONCE // max(1, sum(map(len, rules.automaton.follow))))
+    # A row may turn the threads of an attempt into one for each way of the pattern; a thread is two numbers.
+    portion = max(1, 2 * BUDGET.numbered_rows // max(1, sum(map(len, rules.automaton.follow))))
     found = [_Matching(rules, rows, start[low : low + portion], trace).run() for low in range(0, max(len(start), 1), portion)]
     return found[0] if len(found) == 1 else _join(found)
 

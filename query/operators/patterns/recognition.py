@@ -26,19 +26,18 @@ from query.operators.rows.ranks import ranks
 from query.operators.rows.row_groups import RowGroups, group_numbers, take_or_null
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, row_states
+from query.plan.gathered import Gathered, tables_of
 from query.plan.nodes import Recognize
 from query.plan.operator import Operator
 from query.plan.row_patterns import ANY, Automaton, make_automaton
 from query.plan.row_tables import BAD_SCHEMA, Retained, by_substream, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
+from tidegate.basics.budget import BUDGET, cut
 from tidegate.basics.dead_letter_reasons import ReasonText, with_place
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Expr, MatchValue, Slot, Total
 from tidegate.language.expressions.variant import Variant, from_columns
-
-# About so many steps are followed at once for the rows of matches.
-STEPS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,14 @@ class Recognition(Operator):
         return below, BAD_SCHEMA.empty_table()
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        tables = [*self.slices(retained, closing)]
+        tables = [*self._slices(only_side(retained), closing)]
         return concat_rows(tables) if tables else no_rows()
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
-        sorted_rows = _SortedRows.of(self.node, only_side(retained), closing)
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        yield from self._slices(only_side(tables_of(gathered)), closing)
+
+    def _slices(self, rows: pa.Table, closing: pa.Table) -> Iterator[pa.Table]:
+        sorted_rows = _SortedRows.of(self.node, rows, closing)
         if sorted_rows is None:
             return
         rules = self._rules(sorted_rows)
@@ -71,8 +73,8 @@ class Recognition(Operator):
         is_due[list(attempts.reasons)] |= attempts.decided_us[list(attempts.reasons)] >= from_us[start[list(attempts.reasons)]]
         due = np.flatnonzero(is_due)
         due = due[np.lexsort((sorted_rows.order[start[due]], attempts.decided_us[due]))]
-        cuts = np.flatnonzero(np.diff(np.cumsum(attempts.steps[due]) // STEPS_AT_ONCE)) + 1
-        for part in np.split(due, cuts):
+        parts = [due[part] for part in cut(attempts.steps[due], BUDGET.numbered_rows)] or [due]
+        for part in parts:
             yield from in_parts(part, lambda numbers: self._results(rules, sorted_rows, attempts, numbers))
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:

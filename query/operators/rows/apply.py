@@ -17,8 +17,9 @@ from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
 from query.plan.row_tables import BAD_SCHEMA, append_values
+from tidegate.basics.budget import TooMuchAtOnce
 from tidegate.basics.dead_letter_reasons import QueryReason, with_place
-from tidegate.language.expressions.evaluation.value_sizes import RETURNED_BYTES_MAX, TooMuchAtOnce
+from tidegate.language.expressions.evaluation.value_sizes import RETURNED_BYTES_MAX
 from tidegate.language.expressions.functions.column_functions import RowNumbers
 from tidegate.language.expressions.functions.records import elements, properties
 from tidegate.language.expressions.kinds import Kind

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints
-from query.columns.large_tables import REPEATED_BYTES, is_text
+from query.columns.large_tables import is_text
 from query.columns.same_values import canonicalize
+from tidegate.basics.budget import BUDGET
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.variant import Variant, valid_mask
 
@@ -108,7 +109,7 @@ def _classes(column: Variant) -> Iterable[tuple[Ints, Ints]]:
 
 def _dense(values: pa.Array) -> Ints:
     # Distinct values are few and soon sorted, as a rule; of gigabytes of text they would be a copy.
-    if is_text(values) and values.nbytes > REPEATED_BYTES:
+    if is_text(values) and values.nbytes > BUDGET.repeated_bytes:
         ranked: Ints = pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64)
         return ranked - 1
     distinct = values.dictionary_encode()

@@ -15,7 +15,6 @@ machine: probabilities are added as whole numbers of 2**-40, and the error funct
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from functools import cache
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 from ordering.arrays import Ints
 from query.operators.rows.ranks import Floats, nearest_floats
 from query.operators.windows.variance import variances
+from tidegate.basics.budget import cut
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant
@@ -75,8 +75,8 @@ def _p_values(values: Variant, begin: Ints, row: Ints, mode: str) -> Floats:
     width = _bandwidths(values, begin, row)
     p = np.full(len(row), 0.5)
     count = row - begin
-    for low, high in _portions(count):
-        history = np.flatnonzero(count[low:high]) + low
+    for windows in cut(count, _TERMS_MAX):
+        history = np.flatnonzero(count[windows]) + windows.start
         repeated = np.repeat(history, count[history])
         starts = np.cumsum(count[history]) - count[history]
         earlier = np.arange(len(repeated)) - np.repeat(starts - begin[history], count[history])
@@ -143,16 +143,6 @@ def _tails(value: Floats, earlier: Floats, width: Floats) -> Ints:
         distance = np.nan_to_num((value - earlier) / width, nan=0.0)
     terms: Ints = np.rint((1 - error_function(distance)) * 2.0**_FRACTION_BITS).astype(np.int64)
     return terms
-
-
-def _portions(count: Ints) -> Iterator[tuple[int, int]]:
-    """Yield ranges of windows with a limited number of rows together, or of one window."""
-    total = np.concatenate([[0], np.cumsum(count)])
-    low = 0
-    while low < len(count):
-        high = max(low + 1, int(np.searchsorted(total, total[low] + _TERMS_MAX, side="right")) - 1)
-        yield low, high
-        low = high
 
 
 def error_function(x: Floats) -> Floats:

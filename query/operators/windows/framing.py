@@ -27,6 +27,7 @@ from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
 from query.plan.row_tables import Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
+from tidegate.basics.budget import BUDGET
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant, from_columns
@@ -101,8 +102,6 @@ class Framing:
     numbers: Sequence[int | None]
     # Whether some aggregate needs the rows themselves.
     needs_rows: bool
-    # The most windows computed at once.
-    results_max: int
 
     def frame_windows(self, retained: pa.Table, closing: pa.Table) -> Iterator[FramedWindows]:
         """Yield the windows that *closing* asks for, in order of their ends."""
@@ -155,13 +154,13 @@ class Framing:
                 yield _merging(near_cells, states, hopping_runs(Cells.of(near_cells, subs, closing), self.window, low, high))
 
     def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
-        """Yield ranges [low, high) of numbers of windows, each with at most *results_max* results (or of one window)."""
+        """Yield ranges [low, high) of numbers of windows, each with results that are computed at once, or of one window."""
         earliest_us = max(int(panes[0]), int(ticks(closing, "from_us").min()))
         stop_us = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
         low, stop = window.number_of(np.array([earliest_us, stop_us])).tolist()
         while low < stop:
             count = stop - low
-            while count > 1 and _rows_within(panes, window, low, count) * min(count, window.windows_per_event) > self.results_max:
+            while count > 1 and _rows_within(panes, window, low, count) * min(count, window.windows_per_event) > BUDGET.rows:
                 count = (count + 1) // 2
             yield low, low + count
             low += count

@@ -23,14 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
-from query.columns import large_tables
 from query.columns.encode import json_values
 from query.columns.large_tables import repeat_rows, value_bytes, variant_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.anomalies import compute_anomalies
 from query.operators.windows.variance import variances
+from tidegate.basics.budget import BUDGET, TooMuchAtOnce, cut
 from tidegate.basics.dead_letter_reasons import QueryReason, with_place
-from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.language.expressions.functions import extension_aggregates
 from tidegate.language.expressions.functions.catalog import ANOMALIES
 from tidegate.language.expressions.functions.column_functions import FailedRows
@@ -38,8 +37,6 @@ from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant, finite, gather
 
-# Most rows expanded at once, unless one window has more.
-ROWS_MAX = 4_000_000
 # The longest array that COLLECT and CollectTop make, in bytes: as long as an event. A window that needs more fails.
 ARRAY_BYTES_MAX = 2**26
 
@@ -83,10 +80,10 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
         return compute_anomalies(aggregate, values[0], first, last)
     compute = _FUNCTIONS[aggregate.function](aggregate, values)
     pieces, size = [], 0
-    for low, high in _chunks(first, last):
-        pieces.append((np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))))
+    for windows in _chunks(first, last):
+        pieces.append((np.arange(windows.start, windows.stop), compute(_Runs.of(first[windows], last[windows]))))
         size += sum(part.nbytes for part in pieces[-1][1].parts.values())
-        if size > large_tables.REPEATED_BYTES and len(first) > 1:
+        if size > BUDGET.repeated_bytes and len(first) > 1:
             raise TooMuchAtOnce
     return gather(len(first), pieces)
 
@@ -94,9 +91,9 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
 def picked_rows(place: Ints, first: Ints, last: Ints) -> Ints:
     """Return the number of the row that TopOne() picks in each window, by the *place* of all rows in its order; -1 without rows."""
     picked = np.full(len(first), -1, dtype=np.int64)
-    for low, high in _chunks(first, last):
-        top = _Runs.of(first[low:high], last[low:high]).sort_by(place).top(1)
-        picked[low + np.flatnonzero(np.diff(top.starts))] = top.rows
+    for windows in _chunks(first, last):
+        top = _Runs.of(first[windows], last[windows]).sort_by(place).top(1)
+        picked[windows.start + np.flatnonzero(np.diff(top.starts))] = top.rows
     return picked
 
 
@@ -152,14 +149,9 @@ def _starts(counts: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def _chunks(first: Ints, last: Ints) -> Iterator[tuple[int, int]]:
-    """Yield ranges [low, high) of windows with at most ``ROWS_MAX`` rows together, or of one window."""
-    starts = _starts(last - first + 1)
-    low = 0
-    while low < len(first):
-        high = max(low + 1, int(np.searchsorted(starts, starts[low] + ROWS_MAX, side="right")) - 1)
-        yield low, high
-        low = high
+def _chunks(first: Ints, last: Ints) -> Iterator[slice]:
+    """Yield ranges of windows whose rows are expanded together."""
+    return cut(last - first + 1, BUDGET.numbered_rows)
 
 
 def _deviation_or_variance(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
@@ -222,7 +214,7 @@ def _element_writer(values: Variant, *, extra_bytes: int) -> Callable[[_Runs], _
         # Gigabytes may wait in one window. JSON is never shorter than its value, so only arrays that may fit are written.
         may_fit = runs.sums(sizes) < ARRAY_BYTES_MAX
         runs = runs.without_rows_of(~may_fit)
-        if len(runs.first) > 1 and sizes[runs.rows].sum() > large_tables.REPEATED_BYTES:
+        if len(runs.first) > 1 and sizes[runs.rows].sum() > BUDGET.repeated_bytes:
             raise TooMuchAtOnce
         is_written = np.zeros(values.length, dtype=np.bool_)
         is_written[runs.rows] = True

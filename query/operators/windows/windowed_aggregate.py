@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import sort_places
-from query.columns import large_tables
 from query.columns.encode import encode_keys, encode_over_keys
 from query.columns.large_tables import check_repeated, in_parts, repeat_rows, take_rows, variant_bytes
 from query.columns.same_values import canonicalize
@@ -35,6 +34,7 @@ from query.operators.windows.aggregate_states import finish_aggregate
 from query.operators.windows.compacting import cell_grid, compact_rows, keep_top_rows, merge_rows
 from query.operators.windows.framing import FramedWindows, Framing, SortedRows, needed_rows
 from query.operators.windows.holistic import compute_aggregate, is_holistic, picked_rows
+from query.plan.gathered import Gathered, GatheredTable
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
 from query.plan.row_tables import (
@@ -50,17 +50,15 @@ from query.plan.row_tables import (
     with_reasons,
 )
 from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
+from tidegate.basics.budget import BUDGET, TooMuchAtOnce
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
-from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Call, Expr, Key, Required, Requirement, Total, WindowEnd, WindowId
 from tidegate.language.expressions.variant import Variant, from_columns
 
-# Most results computed at once: bounds memory if windows have many hops.
-RESULTS_MAX = 2_000_000
 # The functions of aggregates that need only the first rows of a cell.
 _TOP_ROWS = {"topone"}, {"collecttop"}, {"topone", "collecttop"}
 
@@ -71,7 +69,6 @@ class WindowAggregation(Operator):
 
     node: WindowedAggregate
     fields: EventFields = field(default_factory=EventFields)
-    results_max: int = RESULTS_MAX
 
     @cached_property
     def values(self) -> tuple[Expr, ...]:
@@ -102,19 +99,29 @@ class WindowAggregation(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
-        results = [*self.slices(retained, closing)]
+        results = [*self.slices([GatheredTable(only_side(retained))], closing)]
         return concat_rows(results) if results else no_rows()
 
-    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
-        rows = only_side(retained)
-        if isinstance(self.node.window, WindowSet):
-            yield from in_steps(closing, lambda step: self.rows_of_portions([rows], step))
-            return
-        for framed in self._framing(self.node.window).frame_windows(rows, closing):
-            for results, _, _ in self._results(framed, 0):
-                yield results
+    def slices(self, gathered: Sequence[Gathered | None], closing: pa.Table) -> Iterator[pa.Table]:
+        (side,) = gathered
+        assert side is not None, "an operator is asked only while something is retained"
+        if (count := side.portions) > 1:
+            yield from in_steps(closing, lambda step: self._merged(side.read_portions(partial(self._portion_of, count), count), step))
+        elif isinstance(self.node.window, WindowSet):
+            rows = side.table()
+            yield from in_steps(closing, lambda step: self._merged([rows], step))
+        else:
+            for framed in self._framing(self.node.window).frame_windows(side.table(), closing):
+                for results, _, _ in self._results(framed, 0):
+                    yield results
 
-    def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
+    def _merged(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
+        """
+        Return the results of several portions of rows or several windows, in one order.
+
+        Raises:
+            TooMuchTimeAtOnce: Less time must be asked for; never if it is one instant.
+        """
         parts = (
             (_with_sort_columns(*part, number), framed.end_us)
             for rows in portions
@@ -126,24 +133,16 @@ class WindowAggregation(Operator):
         for part, instants_us in parts:
             results.append(part)
             size += part.nbytes
-            if size > large_tables.AT_ONCE_BYTES and not is_one_instant(closing):
+            if size > BUDGET.bytes and not is_one_instant(closing):
                 raise TooMuchTimeAtOnce(instants_us)
         return _merge_results(results) if results else no_rows()
 
     @property
-    def can_repeat(self) -> bool:
+    def can_outgrow(self) -> bool:
         return any(isinstance(window, Sliding) or (isinstance(window, Window) and not window.is_tumbling) for window in self._windows)
 
-    def repetitions(self, retained: pa.Table) -> int:
-        # A row is in the sliding windows that end at rows of its group.
-        sliding = 2 * int(np.bincount(ticks(retained, "sub")).max())
-        return max(window.windows_per_event if isinstance(window, Window) else sliding for window in self._windows)
-
-    @property
-    def can_take_portions(self) -> bool:
-        return True
-
-    def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
+    def _portion_of(self, count: int, retained: pa.Table) -> npt.NDArray[np.uint8]:
+        """Return the portion of each row, 0 to *count* - 1: rows of one group are in one portion."""
         # One session may serve all groups that share some of their keys: only these keys may divide portions.
         sessions = [window for window in self._windows if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
@@ -200,7 +199,7 @@ class WindowAggregation(Operator):
     def _framing(self, window: AnyWindow) -> Framing:
         exact = [total for total in self.node.totals if not is_holistic(total)]
         numbers = [self._number_of(total) for total in exact]
-        return Framing(window, len(self.node.keys), exact, numbers, len(exact) < len(self.node.totals), self.results_max)
+        return Framing(window, len(self.node.keys), exact, numbers, len(exact) < len(self.node.totals))
 
     # Windows -> results
 
@@ -261,7 +260,7 @@ class WindowAggregation(Operator):
             leaves[Total(index, "", None)] = column
             failing += failures
             size += variant_bytes(column).sum()
-            if size > large_tables.REPEATED_BYTES and count > 1:
+            if size > BUDGET.repeated_bytes and count > 1:
                 raise TooMuchAtOnce
         return leaves, failing
 

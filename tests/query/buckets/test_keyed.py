@@ -24,19 +24,16 @@ from support.bucket_runs import Channel as Written
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, to_oracle
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from query.buckets import bucket as bucket_module
 from query.buckets import substream_table
 from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
-from query.columns import large_tables
 from query.config import Promise as Left
 from query.config import Substream
-from query.engine import gathering
 from query.engine.program import Program
-from query.operators.joins import matching, temporal_join
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_substream
+from tidegate.basics.budget import Budget
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import Expr
@@ -213,11 +210,8 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(substream_table, "SUBS_MIN", subs_min)
             if in_steps:
-                patch.setattr(matching, "PAIRS_MAX", 0)
-                patch.setattr(gathering, "EXPIRING_AT_ONCE", 1)
-                patch.setattr(large_tables, "REPEATED_BYTES", 1)
-                patch.setattr(temporal_join, "PAIRS_MAX", 1)
-                patch.setattr(bucket_module, "RETURNED_BYTES", 1)
+                for share in ("rows", "pairs", "repeated_bytes", "released_bytes"):
+                    patch.setattr(Budget, share, 1)
             cut = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
@@ -542,8 +536,8 @@ def test_pairs_leave_in_steps(keys: int, apart_us: int, monkeypatch: pytest.Monk
 
     (whole,) = given()
     assert len(whole) == 192 * 192 // keys
-    for module, name, value in ((matching, "PAIRS_MAX", 200), (temporal_join, "PAIRS_MAX", 200), (bucket_module, "RETURNED_BYTES", 1)):
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(Budget, "pairs", 200)
+    monkeypatch.setattr(Budget, "released_bytes", 1)
     calls = given()
     assert [row for call in calls for row in call] == whole
     assert max(map(len, calls)) <= 600

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bucket_runs import BucketOutput, Query, dense, raws, run_bucket
+from support.budgets import budget_of
 from support.query_kinds import KINDS
 from support.query_oracle import Event
 from support.query_runs import SECOND, event_table, finish, slices
@@ -290,7 +291,7 @@ def test_a_jump_of_time_is_finished_in_steps(kind: str) -> None:
         finish(program, retention, slices({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
         retention.save(program.compact_rows)
     from_us, given = 1_001 * 60 * SECOND, []
-    with patch.object(gathering, "EXPIRING_AT_ONCE", 150):
+    with budget_of(rows=150):
         while from_us < 10 * DAY:
             until_us = program.find_step_end(retention, from_us, 10 * DAY)
             (found,) = finish(program, retention, slices({0: (from_us, until_us)}, "from_us", "to_us"))
@@ -314,7 +315,8 @@ def test_with_over_too_a_jump_is_finished_in_steps(kind: str) -> None:
                 counts.append(table.num_rows)
                 yield table
 
-        with patch.object(program_module, "compute_rows", counted), patch.object(gathering, "EXPIRING_AT_ONCE", rows_max):
+        ways = [patch.object(module, "compute_rows", counted) for module in (program_module, gathering)]
+        with ways[0], ways[1], budget_of(rows=rows_max):
             said = run_bucket(lambda: query.bucket(topic, [0]), {0: topic.partitions[0]})
         return said, max(counts)
 
@@ -331,7 +333,7 @@ def test_steps_of_time_lead_to_the_end(drawn: list[tuple[int, int, int]], most: 
     """Each step is later than the one before, and but for a single instant, in none do more rows leave than may, if they lie evenly."""
     rows = [ExpiringRows(first_us, first_us + length_us, count) for first_us, length_us, count in drawn]
     steps = [from_us]
-    with patch.object(gathering, "EXPIRING_AT_ONCE", most):
+    with budget_of(rows=most):
         while steps[-1] < to_us:
             steps.append(find_step_end(rows, steps[-1], to_us))
             assert len(steps) < 200

@@ -9,12 +9,10 @@ from unittest.mock import patch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_runs import bucket_of, raws, run_bucket, works_of
+from support.budgets import budget_of
 from support.query_kinds import KINDS, REFERENCE, plans_of
 
-from query.buckets import bucket
-from query.columns import large_tables
 from query.engine.program import Program
-from query.operators.joins import temporal_join
 from tidegate.language.expressions.evaluation import evaluate as evaluation
 
 SOME = settings(max_examples=max(settings().max_examples // 3, 1))
@@ -41,10 +39,8 @@ def test_slices_cannot_be_seen(kind: str, over: bool, data: st.DataObject, seed:
     lines = dict(enumerate(topic.partitions))
     whole = run_bucket(make, lines)
     with (
-        patch.object(temporal_join, "PAIRS_MAX", 2),
-        patch.object(bucket, "RETURNED_BYTES", 1),
-        patch.multiple(large_tables, REPEATED_BYTES=1, AT_ONCE_BYTES=1),
-        patch.multiple(evaluation, RETURNED_BYTES_MAX=1, AT_ONCE_BYTES=1),
+        budget_of(bytes=1, released_bytes=1, repeated_bytes=1, pairs=2),
+        patch.object(evaluation, "RETURNED_BYTES_MAX", 1),
     ):
         cut = run_bucket(make, lines, cuts=random.Random(seed))
     event(f"left out {any('join too large' in reason for *_, reason in whole.bad)}")

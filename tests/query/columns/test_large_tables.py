@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.budgets import budget_of
 
 from query.columns import large_tables
 from query.columns.large_tables import combine_column, split_by_bytes, take_rows, take_rows_in_parts, text_bytes
-from query.engine import pending_events
 from query.engine.pending_events import find_pending_step_end, sort_by_time
 
 ROWS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2), st.binary(max_size=12), st.none() | st.binary(max_size=30)), max_size=40)
@@ -49,7 +49,7 @@ def test_rows_are_taken_whatever_their_columns_need(
     """As if an array could have any number of bytes; types stay, and no part is larger than it may be by more than a row."""
     table = table_of(rows, chunk)
     chosen = np.array(dice.sample(range(len(rows)), len(rows)), dtype=np.int64)  # type: ignore[attr-defined]
-    with patch.object(large_tables, "BYTES_MAX", array_bytes), patch.object(large_tables, "AT_ONCE_BYTES", bytes_max):
+    with patch.object(large_tables, "BYTES_MAX", array_bytes), budget_of(bytes=bytes_max):
         found = take_rows(table, chosen)
         assert found.equals(table.take(pa.array(chosen)))
         assert combine_column(found["value"]).to_pylist() == found["value"].to_pylist()
@@ -64,7 +64,7 @@ def test_steps_lead_to_the_end(rows: list[tuple[int, int, bytes, bytes | None]],
     """Each step is later than the one before, the last one is the end, and none but those of one instant has too many bytes."""
     table, until_us = table_of(rows, chunk), 15
     steps = [-1]
-    with patch.object(pending_events, "AT_ONCE_BYTES", bytes_max):
+    with budget_of(bytes=bytes_max):
         while steps[-1] < until_us:
             left = table.filter(pa.array(table["system_us"].to_numpy() >= steps[-1]))
             steps.append(find_pending_step_end([left.slice(0, 3), left.slice(3)], until_us))
@@ -78,7 +78,7 @@ def test_steps_lead_to_the_end(rows: list[tuple[int, int, bytes, bytes | None]],
 def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int, bytes, bytes | None]], chunk: int, bytes_max: int) -> None:
     """(s, input partition, offset), in parts."""
     table = table_of(rows, chunk).drop_columns(["text"])
-    with patch.multiple(pending_events, PART_BYTES=bytes_max, AT_ONCE_BYTES=3 * bytes_max):
+    with budget_of(evaluated_bytes=bytes_max, bytes=3 * bytes_max):
         found = [row for part in sort_by_time(table) for row in part.to_pylist()]
     assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["partition_id"], row["offset"]))
 

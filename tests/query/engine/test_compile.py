@@ -8,6 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import budget_of
 from support.query_oracle import Event, Shape, is_bad, results
 from support.query_runs import END_US, SECOND, CompiledQuery, answers, compiled, event_table, slices
 
@@ -170,8 +171,8 @@ def test_nothing_gives_nothing() -> None:
 def test_many_hops_are_computed_in_pieces() -> None:
     """A window of 100,000 hops per event gives all its results, chunk by chunk, in order."""
     query = compiled("SELECT COUNT(*) AS n FROM arrivals GROUP BY HoppingWindow(Duration(ms, 100000), Hop(ms, 1))")
-    object.__setattr__(query.operator, "results_max", 1_000)
-    rows = answers(query, [Event(0, 5 * SECOND, {}), Event(0, 5 * SECOND + 500, {})])
+    with budget_of(rows=1_000):
+        rows = answers(query, [Event(0, 5 * SECOND, {}), Event(0, 5 * SECOND + 500, {})])
     assert len(rows) == 100_001
     assert [row["system_us"] for row in rows] == [(5_000 + at) * 1_000 for at in range(100_001)]
     assert (rows[0]["value"], rows[1]["value"], rows[-1]["value"]) == (b'{"n":1}', b'{"n":2}', b'{"n":1}')

@@ -11,6 +11,7 @@ import pytest
 from support.bucket_oracle import Event as Ordered
 from support.bucket_runs import bucket_of
 from support.bucket_topics import Line, Topic, decoded_range
+from support.budgets import budget_of
 from support.query_kinds import INPUT
 from support.query_oracle import Event
 from support.query_runs import SECOND, event_table, finish, slices
@@ -18,9 +19,7 @@ from support.script_runs import program_of
 
 from ordering.columns import payload_columns
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from query.buckets import bucket as bucket_module
 from query.columns import large_tables
-from query.engine import gathering
 from query.engine.program import Program
 from query.engine.retention import Retention
 from query.operators.windows import holistic
@@ -67,8 +66,7 @@ def test_results_leave_in_parts(sql: str, portions: bool) -> None:
     """80 kB of events; no part has much more than what may be repeated at once, and all parts are the whole."""
     events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
     (whole,) = tables_of(sql, events)
-    few_rows = patch.object(gathering, "ROWS_AT_ONCE", 25 if portions else gathering.ROWS_AT_ONCE)
-    with patch.multiple(large_tables, REPEATED_BYTES=AT_ONCE, AT_ONCE_BYTES=AT_ONCE), few_rows:
+    with budget_of(repeated_bytes=AT_ONCE, bytes=AT_ONCE, gathered_bytes=2**30, gathered_rows=25 if portions else 4_000_000):
         parts = tables_of(sql, events)
     assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
     # Two columns may repeat texts.
@@ -90,7 +88,7 @@ def test_texts_beyond_offsets_of_32_bits_change_no_result(sql: str) -> None:
     events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
     whole = pa.concat_tables(tables_of(sql, events))
     bounds = [patch.object(module, "BYTES_MAX", 10 * LONG) for module in (payload_columns, large_tables)]
-    with bounds[0], bounds[1], patch.object(gathering, "BYTES_AT_ONCE", 15 * LONG):
+    with bounds[0], bounds[1], budget_of(gathered_bytes=15 * LONG):
         parts = tables_of(sql, events)
     assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
 
@@ -145,7 +143,7 @@ def test_with_over_they_leave_in_parts_too() -> None:
         return [(sum(len(value) for _, _, value in part), part) for part in rows if part]
 
     whole = parts_of()
-    with patch.object(large_tables, "REPEATED_BYTES", AT_ONCE), patch.object(bucket_module, "RETURNED_BYTES", AT_ONCE):
+    with budget_of(repeated_bytes=AT_ONCE, released_bytes=AT_ONCE):
         parts = parts_of()
     assert [row for _, part in parts for row in part] == [row for _, part in whole for row in part]
     assert max(size for size, _ in parts) < 3 * AT_ONCE < max(size for size, _ in whole)

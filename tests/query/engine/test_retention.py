@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.budgets import budget_of
 
 from ordering.errors import ProtocolError
 from query.engine import retention as retention_module
@@ -177,7 +178,7 @@ def test_a_chunk_of_a_newer_version_is_refused() -> None:
 def test_no_chunk_has_many_bytes(batches: list[list[int]], bytes_max: int) -> None:
     """Whatever a batch adds is saved in chunks that a store can copy, but for single rows that are larger; and comes back."""
     retention, store, sizes = Retention(), Store(), list[int]()
-    with patch.object(retention_module, "BYTES_MAX", bytes_max):
+    with budget_of(merged_bytes=bytes_max):
         for batch in batches:
             sizes += batch
             retention.add("rows", pa.table({"value": pa.array([b"x" * size for size in batch], pa.binary())}))
@@ -192,7 +193,7 @@ def test_no_chunk_has_many_bytes(batches: list[list[int]], bytes_max: int) -> No
 def test_chunks_that_are_too_large_to_merge_are_packed() -> None:
     """They stay for long, so they take less memory, and have the same rows."""
     retention, values = Retention(), list(range(100))
-    with patch.multiple(retention_module, ROWS_MAX=500, PACKED_FROM=50):
+    with budget_of(merged_rows=500), patch.object(retention_module, "PACKED_FROM", 50):
         for _ in range(retention_module.FANOUT):
             retention.add("rows", rows_of(values))
             written = retention.save().put

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import budget_of
 from support.query_oracle import Event
 from support.script_runs import answers_of
 
-from query.operators.joins import temporal_join
 from query.operators.joins.pair_limits import Quota
 from tidegate.basics.dead_letter_reasons import QueryReason
 from tidegate.language.expressions.binding.input_schema import InputSchema
@@ -76,7 +75,7 @@ def test_the_first_pairs_of_a_key_at_an_instant_count(
     }
     sql = f"SELECT x.n AS x, y.n AS y INTO out FROM a x {'LEFT' if outer else 'INNER'} JOIN b y ON DATEDIFF(ms, x, y) BETWEEN -1 AND 1 "
     sql += "AND x.k = y.k" + (" AND x.v <= y.v" if residual else "")
-    with patch.object(temporal_join, "PAIRS_MAX", at_once):
+    with budget_of(pairs=at_once):
         found = answers_of(sql, numbered, cuts, join_pairs_max=pairs_max)
     assert ([(us, value.decode()) for us, _, value in found.results["out"].get(0, [])], found.reasons) == oracle(
         left, right, pairs_max, outer, residual

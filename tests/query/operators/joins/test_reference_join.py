@@ -9,11 +9,12 @@ from unittest.mock import patch
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import budget_of
 from support.query_oracle import Event
 from support.script_runs import answers_of, program_of
 
 from ordering.ticks import NEVER
-from query.operators.joins import joined_rows, reference_join
+from query.operators.joins import reference_join
 from query.reference.tables import ReferenceTable, Version
 from tidegate.basics.dead_letter_reasons import QueryReason
 from tidegate.language.expressions.binding.input_schema import InputSchema
@@ -210,7 +211,7 @@ def test_a_join_is_what_nested_loops_give(
     found_rows = {sub: [(us, value.decode()) for us, _, value in rows] for sub, rows in whole.results["out"].items()}
     assert found_rows == expected
     assert whole.reasons == sorted(reasons)
-    with patch.object(reference_join, "PAIRS_MAX", at_once), patch.object(joined_rows, "AT_ONCE_BYTES", at_once_bytes):
+    with budget_of(pairs=at_once, bytes=at_once_bytes):
         assert answers_of(sql, {"a": events}, cuts, schemas=schemas, references=[table], join_pairs_max=pairs_max) == whole
     begun = answers_of(sql, {"a": events}, cuts, start_us=start_us, schemas=schemas, references=[table], join_pairs_max=pairs_max)
     late = {sub: [row for row in rows if row[0] >= start_us] for sub, rows in whole.results["out"].items()}

@@ -23,6 +23,7 @@ from query.operators.patterns import matcher
 from query.operators.patterns.matcher import Rows, Rules, find_matches
 from query.plan.row_patterns import Choice, Pattern, Repetition, make_automaton
 from query.plan.row_patterns import Sequence as Parts
+from tidegate.basics.budget import Budget
 
 SECOND = 1_000_000
 LIMIT = 6
@@ -211,7 +212,7 @@ def test_how_many_attempts_are_made_at_once_cannot_be_seen(monkeypatch: pytest.M
     assert whole.reasons
     assert whole.length.any()
     for at_once in (1, 40):
-        monkeypatch.setattr(matcher, "_WAYS_AT_ONCE", at_once)
+        monkeypatch.setattr(Budget, "numbered_rows", at_once)
         parts = find_matches(rules, rows, np.arange(len(values)), trace=True)
         for name in ("start", "decided_us", "length", "steps", "places"):
             assert getattr(parts, name).tolist() == getattr(whole, name).tolist()

@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import budget_of
 from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
-from query.operators.rows import ranks
-from query.operators.windows import holistic
 from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
+from tidegate.basics.budget import BUDGET, Budget
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Field
@@ -106,10 +105,10 @@ def test_null_stands_lowest_in_an_order() -> None:
     assert of("TopOne(v) OVER (ORDER BY v DESC)", 2**53, 2.0**53, 2**53 + 1) == str(2**53 + 1)
 
 
-@pytest.mark.parametrize("bytes_max", [0, ranks.REPEATED_BYTES])
+@pytest.mark.parametrize("bytes_max", [0, BUDGET.repeated_bytes])
 def test_texts_are_ordered_by_their_bytes_however_many(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Level 1: of few bytes their distinct values are sorted, of many the texts as they stand; NULL and equal ones among them."""
-    monkeypatch.setattr(ranks, "REPEATED_BYTES", bytes_max)
+    monkeypatch.setattr(Budget, "repeated_bytes", bytes_max)
     texts = "b", "a", "\u00e9", None, "b", "", "a"
     payloads = [{"n": number, "v": text} for number, text in enumerate(texts, 1)]
     found = json.loads(one("CollectTop(9, n) OVER (ORDER BY v, n DESC) AS r", *payloads))["r"]
@@ -217,7 +216,7 @@ def test_windows_without_rows_and_many_chunks() -> None:
     }
     for aggregate, results in expected.items():
         for rows_max in (1, 3, 100):
-            with patch.object(holistic, "ROWS_MAX", rows_max):
+            with budget_of(numbered_rows=rows_max):
                 (part,) = compute_holistic(aggregate, values, first, last).parts.values()
             assert part.to_pylist() == results
 

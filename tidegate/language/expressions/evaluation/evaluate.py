@@ -18,23 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.basics.budget import BUDGET, TooMuchAtOnce, cut
 from tidegate.basics.dead_letter_reasons import QueryReason, ReasonText, with_place
 from tidegate.language.expressions.duckdb_pool import run, run_row_by_row
 from tidegate.language.expressions.evaluation.column_calls import ColumnCalls, Evaluated
 from tidegate.language.expressions.evaluation.translation import translate, translate_literal
 from tidegate.language.expressions.evaluation.value_sizes import (
-    AT_ONCE_BYTES,
     RETURNED_BYTES_MAX,
     VALUE_BYTES_MAX,
     Sizes,
-    TooMuchAtOnce,
     bound_sizes,
     can_grow,
     counts,
     is_growing_call,
     largest_size,
     sizes_of_call,
-    split_by_size,
     text_sizes,
 )
 from tidegate.language.expressions.evaluation.without_sql import operator_values, plain_values, replace_times
@@ -245,7 +243,7 @@ def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Vari
         return counts(_evaluate_plain(arg, inputs, length)[0])
 
     _, largest, together = bound_sizes(expr, {leaf: largest_size(column) for leaf, column in inputs.items()}, count_of)
-    if np.max(largest) <= VALUE_BYTES_MAX and np.max(together) * length <= AT_ONCE_BYTES:
+    if np.max(largest) <= VALUE_BYTES_MAX and np.max(together) * length <= BUDGET.bytes:
         return _evaluate_signature(expr, signature, inputs, length)
     bounds = bound_sizes(expr, {leaf: text_sizes(column) for leaf, column in inputs.items()}, count_of)
     value, largest, together = (np.broadcast_to(bound, length) for bound in bounds)
@@ -258,7 +256,7 @@ def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Vari
     pieces, failures = [], []
     for chosen, compute in ((is_within, _evaluate_signature), (~is_within, _evaluate_large)):
         all_rows = np.flatnonzero(chosen).astype(np.int64)
-        for part in split_by_size(together[all_rows]) if len(all_rows) else ():
+        for part in cut(together[all_rows], BUDGET.bytes):
             rows = all_rows[part]
             piece, failed = compute(expr, signature, {leaf: column.take_rows(rows) for leaf, column in inputs.items()}, len(rows))
             pieces.append((rows, piece))
@@ -286,7 +284,7 @@ class _GrowingCalls(ColumnCalls):
         outer = expr.with_parts(tuple(ComputedCall(part) for part in expr.parts))
         pieces = []
         computed_rows = np.flatnonzero(sizes <= VALUE_BYTES_MAX).astype(np.int64)
-        for part in split_by_size(sizes[computed_rows]) if len(computed_rows) else ():
+        for part in cut(sizes[computed_rows], BUDGET.bytes):
             rows = computed_rows[part]
             columns = {leaf: arg.take_rows(rows) for leaf, arg in zip(outer.parts, args, strict=True)}
             for places, signature in _signatures(outer, columns, len(rows)):

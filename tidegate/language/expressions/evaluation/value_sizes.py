@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from ordering.arrays import Ints
 from tidegate.language.expressions.functions import catalog, operators
 from tidegate.language.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.language.expressions.kinds import Kind
@@ -27,8 +26,7 @@ from tidegate.language.expressions.variant import Variant
 
 # Longest text that an expression may compute, in bytes of UTF-8. Texts of an event may be longer.
 VALUE_BYTES_MAX = 2**22
-# Texts of about this many bytes are computed at once, and returned at once by one expression.
-AT_ONCE_BYTES = 2**28
+# Most bytes that one expression returns for rows that are computed together, and a row with all elements of its array.
 RETURNED_BYTES_MAX = 2**29
 
 # The functions that can lengthen a text. Any other function returns at most the bytes of its longest argument, or a few bytes; upper case
@@ -41,17 +39,6 @@ _CHARACTER_BYTES_MAX = 4
 
 # Bytes: one number for a row, or an array with the number of each row.
 Sizes = float | npt.NDArray[np.float64]
-
-
-class TooMuchAtOnce(Exception):
-    """The values of a column might need more memory than there is: evaluate fewer rows at once. Never raised for one row."""
-
-
-def too_much() -> tuple[type[Exception], ...]:
-    """Return the errors after which fewer rows at once may succeed; asked for when an error has come."""
-    import duckdb
-
-    return TooMuchAtOnce, duckdb.OutOfMemoryException
 
 
 @lru_cache(maxsize=4096)
@@ -185,9 +172,3 @@ def _texts(column: Variant) -> list[str | None]:
     parts = [column.parts[kind] for kind in _TEXT_KINDS if kind in column.parts]
     texts: list[str | None] = pc.coalesce(*parts).to_pylist() if parts else [None] * column.length
     return texts
-
-
-def split_by_size(sizes: npt.NDArray[np.float64]) -> list[Ints]:
-    """Return the numbers of the rows in parts of about ``AT_ONCE_BYTES`` together."""
-    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // AT_ONCE_BYTES)) + 1
-    return np.split(np.arange(len(sizes), dtype=np.int64), cuts)

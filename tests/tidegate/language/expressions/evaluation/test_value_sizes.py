@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.budgets import budget_of
 from support.query_runs import reasons, values
 
+from tidegate.basics.budget import BUDGET
 from tidegate.language.expressions import duckdb_pool
 from tidegate.language.expressions.evaluation import evaluate as evaluation
-from tidegate.language.expressions.evaluation import value_sizes
 from tidegate.language.expressions.evaluation.value_sizes import VALUE_BYTES_MAX
 
 LIMIT = 60
@@ -36,9 +38,11 @@ TEXTS = st.text("xyz", max_size=30)
 ROWS = st.lists(st.fixed_dictionaries({"a": TEXTS, "b": TEXTS, "n": st.integers(0, 5)}), min_size=1, max_size=8)
 
 
-def limited(limit: int = LIMIT, at_once: int = value_sizes.AT_ONCE_BYTES) -> Any:
+@contextmanager
+def limited(limit: int = LIMIT, at_once: int = BUDGET.bytes) -> Iterator[None]:
     """Evaluate under another limit of texts, and with another number of bytes at once."""
-    return patch.multiple(evaluation, VALUE_BYTES_MAX=limit, AT_ONCE_BYTES=at_once)
+    with patch.object(evaluation, "VALUE_BYTES_MAX", limit), budget_of(bytes=at_once):
+        yield
 
 
 @settings(max_examples=40, deadline=None)
