@@ -46,7 +46,7 @@ from query.plan.windows import Window
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import is_quoted, text_or_field
-from query.sql.window_lengths import WindowLengths
+from query.sql.windows.window_lengths import WindowLengths
 from tidegate.language.expressions.binding.declarations import apply_declarations
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.binding.scalar_binder import is_bare_word

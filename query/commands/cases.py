@@ -19,7 +19,7 @@ from tidegate.platform.observe.terminal import Styled, print_text, standard_outp
 
 if TYPE_CHECKING:
     from query.local.case_files import Case
-    from query.local.case_run import Comparison, Verdict
+    from query.local.case_run import CaseVerdict, Comparison
 
 _SHOWN_DIFFERENCES = 20  # how many differences of an output are shown
 
@@ -31,7 +31,7 @@ def check_cases(
     """Run cases: a script, its events, and the results it must give."""
     from query.local.case_files import find_case_folders, read_case
 
-    verdicts: list[Verdict] = []
+    verdicts: list[CaseVerdict] = []
     broken: list[tuple[str, TidegateError]] = []
     for case_folder in find_case_folders(folder):
         try:
@@ -48,7 +48,7 @@ def check_cases(
         raise typer.Exit(1)
 
 
-def _run(case: Case) -> Verdict:
+def _run(case: Case) -> CaseVerdict:
     if case.disturbance or case.functions:
         from query.testing.case_law import check_case
 
@@ -58,7 +58,7 @@ def _run(case: Case) -> Verdict:
     return run_case(case)
 
 
-def _as_dict(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
+def _as_dict(verdicts: list[CaseVerdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
     cases: list[dict[str, Any]] = []
     for verdict in verdicts:
         outputs = {name: _output_dict(output) for name, output in verdict.comparisons.items()}
@@ -79,7 +79,7 @@ def _output_dict(comparison: Comparison) -> dict[str, Any]:
     return {**_counts(comparison), "differences": lines}
 
 
-def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> None:
+def _print_text(verdicts: list[CaseVerdict], broken: list[tuple[str, TidegateError]]) -> None:
     terminal = standard_output()
     for verdict in verdicts:
         if verdict.is_good:
@@ -98,7 +98,7 @@ def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]
     terminal.line(f"{good} good, {len(verdicts) - good} differ, {len(broken)} broken")
 
 
-def _difference_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _difference_lines(verdict: CaseVerdict) -> Iterator[tuple[str, str]]:
     for name, comparison in verdict.comparisons.items():
         if not comparison.differences:
             continue

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from query.editor.names import EditedScript, find_named
 from query.editor.words import ScriptWord, path_before, word_at
-from tidegate.language.expressions.functions.manual import MANUAL_PAGE, FunctionEntry, Verdict, find_function
+from tidegate.language.expressions.functions.manual import MANUAL_PAGE, Fidelity, FunctionEntry, find_function
 
 
 class Description(NamedTuple):
@@ -48,10 +48,10 @@ def describe_function(entry: FunctionEntry) -> str:
     parts = [f"```sql\n{entry.syntax}\n```", entry.meaning]
     if entry.example:
         parts.append(f"`{entry.example}` is `{entry.value}`")
-    if entry.verdict is Verdict.ONLY_HERE:
+    if entry.verdict is Fidelity.ONLY_HERE:
         parts.append("Stream Analytics has no such function.")
     elif entry.note:
-        parts.append(f"Stream Analytics: {entry.verdict}; {entry.note}" if entry.verdict is not Verdict.SAME else entry.note)
+        parts.append(f"Stream Analytics: {entry.verdict}; {entry.note}" if entry.verdict is not Fidelity.SAME else entry.note)
     page = f"docs/queries/{entry.page}" if entry.page else MANUAL_PAGE
     return "\n\n".join([*parts, f"Manual: {page}"])
 

@@ -46,7 +46,7 @@ class Comparison:
 
 
 @dataclass
-class Verdict:
+class CaseVerdict:
     """
     The comparison of each output of a case, of its error, and of its dead records.
 
@@ -63,7 +63,7 @@ class Verdict:
         return not self.broken_law and not any(comparison.differences for comparison in self.comparisons.values())
 
 
-def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
+def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> CaseVerdict:
     """
     Run a case; *block_bytes* changes no result. Raises CaseError: the outputs that the case expects are not those of the script;
     TidegateError: a file or a setting of the case is wrong.
@@ -72,13 +72,13 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
     try:
         script = bind_script(case.script, setup.settings, name=case.script.name)
     except QueryError as error:
-        return Verdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
+        return CaseVerdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
     if unread := unread_inputs(script, setup.settings):
         raise CaseError(unread[0].what, where=str(case.folder), fix="remove the file, or name it after FROM or JOIN")
     if case.error is not None:
-        return Verdict(case, {"error": compare_lines(case.error.splitlines(), [])})
+        return CaseVerdict(case, {"error": compare_lines(case.error.splitlines(), [])})
     lines_by_output = collect_results(case, script, setup, block_bytes)
-    return Verdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
+    return CaseVerdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
 
 
 def compute_results(case: Case) -> dict[str, list[str]]:

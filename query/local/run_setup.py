@@ -28,7 +28,7 @@ from query.local.script import BoundScript, ScriptSettings
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.joins.reference_patterns import check_patterns
 from query.reference.tables import ReferenceTable
-from query.sql.window_functions import WINDOW_US_MAX
+from query.sql.windows.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.records.files.blocks import FileFormat
 from tidegate.records.files.files import BLOCK_BYTES

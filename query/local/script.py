@@ -18,7 +18,7 @@ from query.lint import MISTAKES, Finding, LintContext, lint_script, undeclared_i
 from query.plan.nodes import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
-from query.sql.window_functions import WINDOW_US_MAX
+from query.sql.windows.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.errors import Source
 from tidegate.language.expressions.syntax.parse import Script

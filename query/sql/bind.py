@@ -16,10 +16,10 @@ from sqlglot import exp
 
 from query.columns.splicing import STAR
 from query.plan.nodes import Column, Node, Plan, Project, Rows, Union
-from query.sql.group_by import WINDOW_EXAMPLE
 from query.sql.scopes import slot
 from query.sql.select_statement import SelectBinder
-from query.sql.window_functions import WINDOW_US_MAX
+from query.sql.windows.group_by import WINDOW_EXAMPLE
+from query.sql.windows.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.declarations import apply_declarations
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.evaluation.static_kinds import static_kind

@@ -19,7 +19,7 @@ from query.plan.row_patterns import ANY, Pattern, names_in
 from query.sql.column_layout import over_own_rows
 from query.sql.match_pattern import PATTERN_EXAMPLE, parse_pattern
 from query.sql.scopes import Relation, ScopeNames, slot
-from query.sql.window_lengths import UNITS_US
+from query.sql.windows.window_lengths import UNITS_US
 from tidegate.language.expressions.binding.analytic import whole_number
 from tidegate.language.expressions.binding.local_times import as_column
 from tidegate.language.expressions.binding.scalar_binder import ScalarBinder

@@ -30,7 +30,7 @@ from query.plan.operator_extensions import (
 from query.sql.column_layout import Layout
 from query.sql.input_clauses import named_table
 from query.sql.scopes import Relation, ScopeNames, slot
-from query.sql.window_lengths import UNITS_US
+from query.sql.windows.window_lengths import UNITS_US
 from tidegate.language.expressions.binding.analytic import whole_number
 from tidegate.language.expressions.binding.input_schema import ANY
 from tidegate.language.expressions.binding.scalar_binder import ScalarBinder

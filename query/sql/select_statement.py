@@ -18,7 +18,6 @@ from query.plan.windows import AnyWindow, WindowSet
 from query.sql.analytic_columns import analytics_of, over_columns, refuse_long
 from query.sql.column_layout import Layout
 from query.sql.cross_apply import bind_applies
-from query.sql.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
 from query.sql.input_clauses import InputBinder, spelled_name
 from query.sql.join_on import OnBinder, joins_of, name_sides
 from query.sql.match_recognize import MatchBinder
@@ -28,7 +27,8 @@ from query.sql.partition_by import PartitionKeys
 from query.sql.scopes import Relation, ScopeNames, first_table, of_relation
 from query.sql.select_list import SelectListBinder
 from query.sql.top import STEP, TOP_EXAMPLE, has_top, rewrite_top, without_top
-from query.sql.window_functions import WINDOW_US_MAX
+from query.sql.windows.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
+from query.sql.windows.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.binding.local_times import as_column, zone_of
 from tidegate.language.expressions.binding.scalar_binder import ScalarBinder

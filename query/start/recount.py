@@ -29,7 +29,7 @@ from query.start.survey import TopicSurvey, survey_topics
 from tidegate.ordered_topic.promises import read_end
 from tidegate.platform.checkpoint.binding import differences, read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start
-from tidegate.platform.checkpoint.query_history import QueryRun
+from tidegate.platform.checkpoint.query_history import RecordedRun
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -46,7 +46,7 @@ class KnownRun:
         is_present: Whether it is the job's present run, whose checkpoint may be here.
     """
 
-    run: QueryRun
+    run: RecordedRun
     goes_on: bool
     is_present: bool
 

@@ -20,7 +20,7 @@ from query.javascript.declarations import record_functions
 from query.start.binding import query_text
 from sinks.file_places import absolute_place
 from sinks.plain_topic import PlainTopicSink
-from tidegate.platform.checkpoint.query_history import QueryRun
+from tidegate.platform.checkpoint.query_history import RecordedRun
 from tidegate.platform.settings.tables.outputs import OutputSettings
 
 
@@ -34,7 +34,7 @@ def written_places(output: OutputSettings) -> list[str | int | None]:
     return [output.files and absolute_place(output.files), output.file_format, output.file_span_us, output.file_folders, output.plain_topic]
 
 
-def describe_run(plan: QueryPlan, script: str, into: str | None) -> QueryRun:
+def describe_run(plan: QueryPlan, script: str, into: str | None) -> RecordedRun:
     """Return the run that begins with *plan*, or goes on from its checkpoint."""
     outputs = plan.outputs
     pace = outputs[0].pace()
@@ -43,7 +43,7 @@ def describe_run(plan: QueryPlan, script: str, into: str | None) -> QueryRun:
         for output, by_bucket in zip(outputs, plan.promises, strict=True)
     }
     log_starts = {str(log): list(start) for log, start in plan.log_starts.items()}
-    return QueryRun(
+    return RecordedRun(
         script,
         into,
         query_text(plan.plans, (feed.topic for feed in plan.feeds)),
@@ -69,17 +69,17 @@ def _published(plan: QueryPlan) -> Iterator[tuple[str, dict[str, int]]]:
             sink.close()
 
 
-def promises_of(run: QueryRun, output: str) -> dict[int, Promise]:
+def promises_of(run: RecordedRun, output: str) -> dict[int, Promise]:
     """Return what earlier runs had promised in the channels of an output, by bucket."""
     return {int(bucket): Promise.restore(saved) for bucket, saved in (run.promises or {}).get(output, {}).items()}
 
 
-def log_starts_of(run: QueryRun) -> dict[int, LogStart]:
+def log_starts_of(run: RecordedRun) -> dict[int, LogStart]:
     """Return where a run began to read its logs."""
     return {int(log): LogStart(*start) for log, start in run.log_starts.items()}
 
 
-def is_readable(run: QueryRun) -> bool:
+def is_readable(run: RecordedRun) -> bool:
     """Tell whether a verification can begin with an entry. What others have written into a history is no premise."""
     try:
         numbers = [number for each in _all_promises(run) for number in (each.c, each.n, each.ahead, each.largest_us)]
@@ -90,22 +90,22 @@ def is_readable(run: QueryRun) -> bool:
     return run.promises is not None and all(isinstance(number, int) for number in numbers)
 
 
-def own_from_us(run: QueryRun) -> int:
+def own_from_us(run: RecordedRun) -> int:
     """Return the instant, microseconds, from which on results are of this run or a later one; ``NEVER``: all are."""
     # With OVER earlier runs have also written results from their last CTI on, of substreams that were ahead of it.
     return max((max(each.c, each.largest_us + 1) if each.ahead else each.c for each in _all_promises(run)), default=NEVER)
 
 
-def first_us(run: QueryRun) -> int:
+def first_us(run: RecordedRun) -> int:
     """Return the instant, microseconds, before which this run has written nothing; ``NEVER``: there is none."""
     return min((each.c for each in _all_promises(run)), default=NEVER)
 
 
-def _all_promises(run: QueryRun) -> list[Promise]:
+def _all_promises(run: RecordedRun) -> list[Promise]:
     return [promise for output in run.promises or {} for promise in promises_of(run, output).values()]
 
 
-def with_pace(outputs: Sequence[OutputSettings], run: QueryRun) -> tuple[OutputSettings, ...]:
+def with_pace(outputs: Sequence[OutputSettings], run: RecordedRun) -> tuple[OutputSettings, ...]:
     """Return outputs with the pace that a run had."""
     names = ("cti_every_events", "cti_every_us", "cti_delay_us")
     pace: Mapping[str, int | None] = dict(zip(names, run.pace, strict=False))

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from query.local.case_files import SETTINGS, Case, CaseError
-from query.local.case_run import Verdict, run_case
+from query.local.case_run import CaseVerdict, run_case
 from query.script import read_script_text
 from query.testing.disturbance import Disturbance
 from query.testing.trial import open_trial
@@ -20,7 +20,7 @@ from query.testing.user_query import UserQuery, user_query
 from tidegate.records.files.files import BLOCK_BYTES
 
 
-def check_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
+def check_case(case: Case, block_bytes: int = BLOCK_BYTES) -> CaseVerdict:
     """
     Run a case as :func:`query.local.case_run.run_case` does, with its functions, and once more as it is disturbed.
 

@@ -22,7 +22,7 @@ from query.config import Partition
 from query.output_plan import find_plan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.verify.because import Condition, conditions_of, payload_of
-from query.verify.rows import Row
+from query.verify.rows import ResultRow
 from tidegate.ordered_topic.compare.sides import make_side
 from tidegate.ordered_topic.decode import decode
 from tidegate.ordered_topic.events import OrderedEvents
@@ -125,7 +125,7 @@ class Tracer:
     def of_key(self, output: str, key: str | None, at_us: int) -> list[ResultTrace]:
         """Return the traces of the results of a time, and of a key (None: of all), in the order of partition and seq."""
         topic = self._admin.require(self._topic_of(output), "start the query that writes it")
-        side, found = make_side("A", self._admin, self._kafka, topic, at_us), list[Row]()
+        side, found = make_side("A", self._admin, self._kafka, topic, at_us), list[ResultRow]()
         for partition in range(topic.partitions):
             for piece in PartitionWalk(side, partition).run(at_us + 1):
                 rows = _rows(piece.events, topic.name, partition)
@@ -144,19 +144,19 @@ class Tracer:
             raise RefusedError(what, code="TG-WHY-QUERY", where=f"outputs.{output}", fix=fix, example=f'query = "{output}.sql"')
         return plan
 
-    def _trace(self, output: str, row: Row, above: tuple[str, ...]) -> ResultTrace:
+    def _trace(self, output: str, row: ResultRow, above: tuple[str, ...]) -> ResultTrace:
         plan = self._plan_of(output)
         inputs = tuple(self._input_trace(plan, name, row, (*above, output)) for name in plan.inputs)
         return ResultTrace(output, row.place, row.seq, row.system_us, _text(row.key), _shown(row.value), inputs)
 
-    def _input_trace(self, plan: Plan, name: str, row: Row, above: tuple[str, ...]) -> InputTrace:
+    def _input_trace(self, plan: Plan, name: str, row: ResultRow, above: tuple[str, ...]) -> InputTrace:
         is_result = name not in self._settings.inputs
         topic = self._admin.require(self._topic_of(name) if is_result else self._settings.input(name).ordered_topic)
         is_json = is_result or self._settings.input(name).format == "json"
         conditions = conditions_of(plan, name, row) if is_json else []
         since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
         side = make_side("A", self._admin, self._kafka, topic, since_us)
-        found: list[tuple[Row, Any]] = []
+        found: list[tuple[ResultRow, Any]] = []
         count = 0
         by_key = row.key if plan.over is not None else None
         for partition in range(topic.partitions):
@@ -169,7 +169,7 @@ class Tracer:
         events = tuple(self._event(name, each, header, is_result, place, above) for place, (each, header) in enumerate(found))
         return InputTrace(name, since_us, tuple(map(str, conditions)), events, count)
 
-    def _event(self, name: str, row: Row, header: Any, is_result: bool, place: int, above: tuple[str, ...]) -> TracedEvent:
+    def _event(self, name: str, row: ResultRow, header: Any, is_result: bool, place: int, above: tuple[str, ...]) -> TracedEvent:
         flags = Flag(int(header["flags"]))
         policies = tuple(str(flag.name).lower() for flag in _POLICIES if flag in flags)
         origin = "" if is_result else self._origin(name, int(header["number"]), int(header["offset"]))
@@ -199,14 +199,14 @@ def require_output(settings: Settings, name: str) -> str:
     raise SettingError(f"there is no output {name}", code="TG-SETTING-NAME", where="OUTPUT", fix=fix)
 
 
-def _rows(events: OrderedEvents, topic: str, partition: int) -> Iterator[Row]:
+def _rows(events: OrderedEvents, topic: str, partition: int) -> Iterator[ResultRow]:
     for index in range(len(events)):
         yield _row(events, index, topic, partition)
 
 
-def _row(events: OrderedEvents, index: int, topic: str, partition: int) -> Row:
+def _row(events: OrderedEvents, index: int, topic: str, partition: int) -> ResultRow:
     times = int(events.seq[index]), int(events.system_us[index])
-    return Row(*times, events.key[index].as_py(), events.value[index].as_py(), f"{topic}-{partition}@{int(events.log_offset[index])}")
+    return ResultRow(*times, events.key[index].as_py(), events.value[index].as_py(), f"{topic}-{partition}@{int(events.log_offset[index])}")
 
 
 def _chosen(
@@ -217,7 +217,7 @@ def _chosen(
     until_us: int,
     key: bytes | None,
     conditions: list[Condition],
-) -> Iterator[tuple[Row, Any]]:
+) -> Iterator[tuple[ResultRow, Any]]:
     fields = events.fields
     in_time = (events.system_us <= until_us) & (events.system_us >= (NEVER if since_us is None else since_us))
     for index in in_time.nonzero()[0].tolist():

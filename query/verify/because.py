@@ -18,8 +18,8 @@ from ordering.ticks import NEVER, TICK_MIN, format_tick
 from query.config import Feed, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.plan.origins import origins
-from query.verify.rows import Row, RowDifference
-from query.verify.stage import QueryStage, row_differences
+from query.verify.rows import ResultRow, RowDifference
+from query.verify.stage import VerifiedQuery, row_differences
 from tidegate.language.expressions.tree import Cast, Expr, Field, Slot
 from tidegate.ordered_topic.compare.sides import make_side
 from tidegate.ordered_topic.events import OrderedEvents
@@ -49,7 +49,7 @@ class Condition:
         return f"{'.'.join(self.path)} = {orjson.dumps(self.value).decode()}"
 
 
-def explain_rows(stage: QueryStage, admin: Admin, raw_places: Mapping[str, RawPlace]) -> Iterator[str]:
+def explain_rows(stage: VerifiedQuery, admin: Admin, raw_places: Mapping[str, RawPlace]) -> Iterator[str]:
     """Yield lines that explain the first differences of a stage; *raw_places* are those of its inputs that were verified, by name."""
     for difference in row_differences(stage)[:_SHOWN_DIFFERENCES]:
         yield from _changed_members(difference)
@@ -62,7 +62,7 @@ def explain_rows(stage: QueryStage, admin: Admin, raw_places: Mapping[str, RawPl
                 yield _describe_events(query, plan, feed, row, difference.partition, admin, raw_places)
 
 
-def _query_of(stage: QueryStage, difference: RowDifference) -> tuple[QueryPlan, Plan]:
+def _query_of(stage: VerifiedQuery, difference: RowDifference) -> tuple[QueryPlan, Plan]:
     """Return the query of the run that has written a row that differs, and the plan of its output: a script may have several."""
     for part in stage.parts[::-1]:
         for plan, number in zip(part.recount.plan.plans, part.outputs, strict=True):
@@ -94,7 +94,7 @@ def _changed_members(difference: RowDifference) -> Iterator[str]:
 _ABSENT = object()
 
 
-def _members(row: Row | None) -> dict[str, Any] | None:
+def _members(row: ResultRow | None) -> dict[str, Any] | None:
     """Return a row's columns if its value is a JSON object, else None."""
     try:
         # json accepts NaN and Infinity, which a table may hold; orjson does not.
@@ -105,7 +105,7 @@ def _members(row: Row | None) -> dict[str, Any] | None:
 
 
 def _describe_events(
-    query: QueryPlan, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, raw_places: Mapping[str, RawPlace]
+    query: QueryPlan, plan: Plan, feed: Feed, row: ResultRow, bucket: int, admin: Admin, raw_places: Mapping[str, RawPlace]
 ) -> str:
     """Return a line that lists the events of one input from which a result was made."""
     conditions = conditions_of(plan, feed.input, row) if feed.payloads.name == "json" else []
@@ -128,7 +128,7 @@ def _describe_events(
 def _matching(
     events: OrderedEvents,
     since_us: int | None,
-    row: Row,
+    row: ResultRow,
     conditions: Sequence[Condition],
     feed: Feed,
     partition: int,
@@ -161,7 +161,7 @@ def payload_of(value: bytes | None) -> Any:
         return None
 
 
-def conditions_of(plan: Plan, input: str, row: Row) -> list[Condition]:
+def conditions_of(plan: Plan, input: str, row: ResultRow) -> list[Condition]:
     """Return a condition for each column of a result that is a field of an event, taken over unchanged."""
     members = _members(row) or {}
     conditions = []

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from query.verify.plain_rows import PlainTopicCheck
 from query.verify.recompute import OnRead, Recomputation
 from query.verify.runs import RunPart
-from query.verify.stage import QueryStage
+from query.verify.stage import VerifiedQuery
 
 # Called with the number of records just read.
 OnRecords = Callable[[int], None]
 
 
-def compare_results(stage: QueryStage, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
+def compare_results(stage: VerifiedQuery, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
     """Compute the results of a query and compare them; *readers* get the records of its topics as they are read."""
     for part in stage.parts:
         for number, channels in stage.topics.items():
@@ -38,7 +38,7 @@ def compare_results(stage: QueryStage, on_records: OnRecords, readers: Mapping[s
         stage.notes.append(f"{stage.left_out:,} rows became dead letters")
 
 
-def _compare_part(stage: QueryStage, part: RunPart, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
+def _compare_part(stage: VerifiedQuery, part: RunPart, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
     """Compute the results of one run and compare them."""
     recomputation, records_reported = Recomputation(part.recount, readers), 0
     for computed in recomputation.run(part.until_us):

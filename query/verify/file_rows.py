@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.result_channel import Sheet
-from query.verify.rows import ROWS_FROM_DIFFERENCE, Row, RowDifference, kind_of_difference
+from query.verify.rows import ROWS_FROM_DIFFERENCE, ResultRow, RowDifference, kind_of_difference
 from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -51,7 +51,7 @@ class _Partition:
     digest: FileDigest
     rows: int = 0
     # Sheets without a file: the start of the span, the file's name and the first row.
-    absent: list[tuple[int, str, Row]] = field(default_factory=list)
+    absent: list[tuple[int, str, ResultRow]] = field(default_factory=list)
     # The start of the last sheet that has a file, microseconds.
     last_us: int = NEVER
 
@@ -109,7 +109,7 @@ class FilesCheck:
             try:
                 standing = self._sink.place.read(name)
             except FileNotFoundError:
-                partition.absent.append((sheet.start_us, name, Row(0, *sheet.rows[0])))
+                partition.absent.append((sheet.start_us, name, ResultRow(0, *sheet.rows[0])))
                 continue
             partition.last_us = sheet.start_us
             where = self._sink.place.where(name)
@@ -145,9 +145,9 @@ class FilesCheck:
             self._note_same_rows(number, where)
             return
         from_difference = (values[index : index + ROWS_FROM_DIFFERENCE] for values in (standing, computed))
-        kind = kind_of_difference(*([Row(index, sheet.start_us, None, value) for value in values] for values in from_difference))
-        should = None if kind == "extra" or index >= len(sheet.rows) else Row(index, *sheet.rows[index][:2], computed[index])
-        stands = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
+        kind = kind_of_difference(*([ResultRow(index, sheet.start_us, None, value) for value in values] for values in from_difference))
+        should = None if kind == "extra" or index >= len(sheet.rows) else ResultRow(index, *sheet.rows[index][:2], computed[index])
+        stands = None if kind == "missing" else ResultRow(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
         self.differences.append(RowDifference(where, number, index, kind, stands, should))
 
     def _note_same_rows(self, number: int, where: str) -> None:

@@ -17,7 +17,7 @@ from query.start.recount import Recount
 from query.verify.destinations import Destinations
 from query.verify.file_rows import FilesCheck, list_files
 from query.verify.runs import RunPart, plan_runs
-from query.verify.stage import QueryStage
+from query.verify.stage import VerifiedQuery
 from query.verify.topic_rows import TopicPartition
 from sinks.file_places import absolute_place
 from tidegate.ordered_topic.compare.sides import make_side
@@ -59,7 +59,7 @@ class ResultsPlanner:
     start: Start | None
     plan_input: Callable[[Feed, Part], int | None]
 
-    def plan(self, name: str, plans: tuple[Plan, ...], part: Part, *, has_tables: bool) -> QueryStage:
+    def plan(self, name: str, plans: tuple[Plan, ...], part: Part, *, has_tables: bool) -> VerifiedQuery:
         """Plan the verification of a part of a script's outputs; *has_tables*: that of its tables and plain topics too."""
         # Files are listed before the ends of topics are read, so every result in them is made from records before these ends.
         folders = [self.settings.output(plan.output).files for plan in plans]
@@ -80,7 +80,7 @@ class ResultsPlanner:
         for number in runs.changed_places:
             destinations.leave_out_plain(number)
         topics = _topic_partitions(self.admin, parts, outputs, since_us, until_us)
-        stage = QueryStage(name, parts, since_us, until_us, topics, files, destinations.checks, [*destinations.notes, *runs.notes])
+        stage = VerifiedQuery(name, parts, since_us, until_us, topics, files, destinations.checks, [*destinations.notes, *runs.notes])
         stage.vouched_from_us = _vouched_us(vouched, max(each.recount.plan.lookback_us for each in parts))
         stage.notes += _query_notes(stage)
         return stage
@@ -134,7 +134,7 @@ def _topic_partitions(
     return partitions
 
 
-def _query_notes(stage: QueryStage) -> Iterator[str]:
+def _query_notes(stage: VerifiedQuery) -> Iterator[str]:
     recount = stage.recount
     if not recount.has_checkpoint:
         yield "the job's checkpoint is not here: query and settings are taken as given"

@@ -22,7 +22,7 @@ ROWS_FROM_DIFFERENCE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """
     One result: its number in the channel, System.Timestamp in microseconds, key and value; ``place`` says where it stands, empty if it was
     computed. A row of a table has a value alone, and the number -1.
@@ -53,8 +53,8 @@ class RowDifference:
     partition: int
     index: int
     kind: str
-    stands: Row | None
-    should: Row | None
+    stands: ResultRow | None
+    should: ResultRow | None
     text: str = ""
 
 
@@ -125,13 +125,13 @@ def _are_equal(one: OrderedEvents, other: OrderedEvents) -> bool:
     )
 
 
-def row_at(rows: OrderedEvents, index: int, topic: str = "", partition: int = 0) -> Row:
+def row_at(rows: OrderedEvents, index: int, topic: str = "", partition: int = 0) -> ResultRow:
     """Return one row; *topic* and *partition* say where it stands, without a topic it was computed."""
     place = f"{topic}-{partition}@{rows.log_offset[index]}" if topic else ""
-    return Row(int(rows.seq[index]), int(rows.system_us[index]), rows.key[index].as_py(), rows.value[index].as_py(), place)
+    return ResultRow(int(rows.seq[index]), int(rows.system_us[index]), rows.key[index].as_py(), rows.value[index].as_py(), place)
 
 
-def kind_of_difference(stands: list[Row], should: list[Row]) -> str:
+def kind_of_difference(stands: list[ResultRow], should: list[ResultRow]) -> str:
     """Return the kind of a difference from the standing and computed rows from there on: at least one of the lists has a row."""
     if not should:
         return "extra"
@@ -150,9 +150,9 @@ def kind_of_difference(stands: list[Row], should: list[Row]) -> str:
     return "moved" if in_should and in_stands else "changed"
 
 
-def _content(row: Row) -> tuple[int, bytes | None, bytes | None]:
+def _content(row: ResultRow) -> tuple[int, bytes | None, bytes | None]:
     return row.system_us, row.key, row.value
 
 
-def _contents(rows: list[Row]) -> list[tuple[int, bytes | None, bytes | None]]:
+def _contents(rows: list[ResultRow]) -> list[tuple[int, bytes | None, bytes | None]]:
     return [_content(row) for row in rows]

@@ -30,7 +30,7 @@ from query.verify.recompute import Computed
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.ordered_topic.compare.sides import complete_from_us
 from tidegate.platform.checkpoint.output_start import Start
-from tidegate.platform.checkpoint.query_history import QueryRun, known_runs
+from tidegate.platform.checkpoint.query_history import RecordedRun, known_runs
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -41,7 +41,7 @@ _STEP_MAX_US = 40 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RunBounds:
     """Of one output of a run, by bucket: where the parts of this run and of the next one meet."""
 
     # The number of the first result that the next run wrote.
@@ -67,7 +67,7 @@ class RunPart:
     recount: Recount
     until_us: int | None
     outputs: Sequence[int | None]
-    bounds: Mapping[int, Bounds] = field(default_factory=dict)
+    bounds: Mapping[int, RunBounds] = field(default_factory=dict)
     # Whether the history knows a run after it.
     is_last: bool = True
     # Results from here on are this run's or a later one's, microseconds.
@@ -220,7 +220,7 @@ def _plan_run(query: _Query, known: KnownRun, found: RunParts) -> Recount | None
 
 
 def _part_of(
-    recount: Recount, run: QueryRun, following: Sequence[QueryRun], outputs: Sequence[OutputSettings], until_us: int | None
+    recount: Recount, run: RecordedRun, following: Sequence[RecordedRun], outputs: Sequence[OutputSettings], until_us: int | None
 ) -> RunPart:
     keys = [output_key(output) for output in outputs]
     numbers = [keys.index(key) if (key := output_key(output)) in keys else None for output in recount.plan.outputs]
@@ -233,7 +233,7 @@ def _part_of(
     return RunPart(recount, until_us, numbers, bounds, not following, own_from_us(run))
 
 
-def _bounds_of(run: QueryRun, following: Sequence[QueryRun], outputs: Sequence[OutputSettings]) -> Iterator[tuple[int, Bounds]]:
+def _bounds_of(run: RecordedRun, following: Sequence[RecordedRun], outputs: Sequence[OutputSettings]) -> Iterator[tuple[int, RunBounds]]:
     for number, output in enumerate(outputs):
         key = output_key(output)
         # An output may be left out of a script and come back later.
@@ -243,10 +243,10 @@ def _bounds_of(run: QueryRun, following: Sequence[QueryRun], outputs: Sequence[O
         published = tuple(
             None if each is None else {int(bucket): span for bucket, span in each.published.get(key, {}).items()} for each in (run, later)
         )
-        yield number, Bounds({bucket: promise.n for bucket, promise in promises.items()}, files_us, (published[0] or {}, published[1]))
+        yield number, RunBounds({bucket: promise.n for bucket, promise in promises.items()}, files_us, (published[0] or {}, published[1]))
 
 
-def _note_changed_places(found: RunParts, runs: Sequence[QueryRun], outputs: Sequence[OutputSettings]) -> None:
+def _note_changed_places(found: RunParts, runs: Sequence[RecordedRun], outputs: Sequence[OutputSettings]) -> None:
     """Note from which instant on files and plain topics are those of the present settings."""
     for number, output in enumerate(outputs):
         for run, following in pairwise(runs):
@@ -258,7 +258,7 @@ def _note_changed_places(found: RunParts, runs: Sequence[QueryRun], outputs: Seq
         found.notes.append(f"files and plain topics were written otherwise before {latest}: they are not checked before that")
 
 
-def _runs_of(query: _Query) -> list[QueryRun]:
+def _runs_of(query: _Query) -> list[RecordedRun]:
     """Return the runs into a query's first topic, the present one last; none if the history has no such."""
     topics = survey_topics(query.settings, query.plans, query.admin)
     topic = topics.results.get(topics.outputs[0].topic or "")
@@ -270,7 +270,7 @@ def _runs_of(query: _Query) -> list[QueryRun]:
     return runs if is_present and all(map(is_readable, runs)) else []
 
 
-def _read_query(query: _Query, run: QueryRun) -> tuple[Plan, ...] | None:
+def _read_query(query: _Query, run: RecordedRun) -> tuple[Plan, ...] | None:
     """Return the plans of an earlier run's script; None if it means another query by now."""
     if not run.script:
         return None

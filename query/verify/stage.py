@@ -16,7 +16,7 @@ from typing import Any
 from ordering.ticks import NEVER, format_tick
 from query.start.recount import Recount
 from query.verify.file_rows import FilesCheck
-from query.verify.rows import Row, RowDifference
+from query.verify.rows import ResultRow, RowDifference
 from query.verify.runs import RunPart
 from query.verify.table_rows import TableCheck
 from query.verify.topic_rows import TopicPartition
@@ -31,7 +31,7 @@ _DIFFERENCES_SHOWN = 3
 
 
 @dataclass
-class QueryStage:
+class VerifiedQuery:
     """The verification of the outputs of one query, whose results are those of one run after the other."""
 
     name: str
@@ -75,7 +75,7 @@ class QueryStage:
         return _query_lines(self)
 
 
-def _query_dict(stage: QueryStage) -> dict[str, Any]:
+def _query_dict(stage: VerifiedQuery) -> dict[str, Any]:
     plan = stage.recount.plan
     return {
         "kind": "results",
@@ -99,7 +99,7 @@ def _query_dict(stage: QueryStage) -> dict[str, Any]:
     }
 
 
-def _run_dict(stage: QueryStage, index: int) -> dict[str, Any]:
+def _run_dict(stage: VerifiedQuery, index: int) -> dict[str, Any]:
     """Return from when on results are of one of the runs that wrote them, and how many of its rows are equal, by topic."""
     rows: dict[str, int] = {}
     for channels in stage.topics.values():
@@ -110,13 +110,13 @@ def _run_dict(stage: QueryStage, index: int) -> dict[str, Any]:
     return {"from": describe_since(part.own_from_us), "reads": [feed.topic for feed in part.recount.plan.feeds], "rows": rows}
 
 
-def query_settings(stage: QueryStage) -> dict[str, str]:
+def query_settings(stage: VerifiedQuery) -> dict[str, str]:
     """Return the settings that decide the results of a query."""
     plan = stage.recount.plan
     return {"plan": "\n".join(each.explain() for each in plan.plans), "pace": str(plan.outputs[0].pace()), "buckets": str(plan.buckets)}
 
 
-def _topic_dict(stage: QueryStage, output: int, channels: list[TopicPartition]) -> dict[str, Any]:
+def _topic_dict(stage: VerifiedQuery, output: int, channels: list[TopicPartition]) -> dict[str, Any]:
     digests = {channel.partition: (channel.digest.count, channel.digest.sha256) for channel in channels}
     least = [channel.digest.least_us for channel in channels if channel.digest.least_us is not None]
     largest = [channel.digest.largest_us for channel in channels if channel.digest.largest_us is not None]
@@ -149,7 +149,7 @@ def _files_dict(files: FilesCheck) -> dict[str, Any]:
     }
 
 
-def _tables(stage: QueryStage) -> list[TableCheck]:
+def _tables(stage: VerifiedQuery) -> list[TableCheck]:
     return [table for tables in stage.tables.values() for table in tables]
 
 
@@ -171,14 +171,14 @@ def _digest_dict(digests: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
     return {"partitions": partitions, "sha256": total_sha256(digests)}
 
 
-def row_differences(stage: QueryStage) -> list[RowDifference]:
+def row_differences(stage: VerifiedQuery) -> list[RowDifference]:
     """Return the differences of a query's results: those of topics, then those of files, then those of tables."""
     of_topics = [channel.difference for channels in stage.topics.values() for channel in channels if channel.difference is not None]
     checks: list[FilesCheck | TableCheck] = [*stage.files.values(), *_tables(stage)]
     return [*of_topics, *(difference for check in checks for difference in check.differences)]
 
 
-def broken_promises(stage: QueryStage) -> list[tuple[str, BrokenPromise]]:
+def broken_promises(stage: VerifiedQuery) -> list[tuple[str, BrokenPromise]]:
     """Return the promises of CTIs that do not hold, each with its topic."""
     return [
         (channel.side.topic, promise) for channels in stage.topics.values() for channel in channels for promise in channel.summary.broken
@@ -197,7 +197,7 @@ def _row_difference_dict(difference: RowDifference) -> dict[str, Any]:
     }
 
 
-def _row_dict(row: Row | None) -> dict[str, Any] | None:
+def _row_dict(row: ResultRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     texts = {
@@ -207,7 +207,7 @@ def _row_dict(row: Row | None) -> dict[str, Any] | None:
     return {**numbers, **texts, "place": row.place or None}
 
 
-def _query_lines(stage: QueryStage) -> Iterator[str]:
+def _query_lines(stage: VerifiedQuery) -> Iterator[str]:
     reads = ", ".join(feed.topic for feed in stage.recount.plan.feeds)
     for item in stage.topics.items():
         numbers = _topic_dict(stage, *item)
@@ -255,7 +255,7 @@ def _row_lines(difference: RowDifference) -> Iterator[str]:
             yield f"{label}: {'nothing' if row is None else _row_text(row)}"
 
 
-def _row_text(row: Row) -> str:
+def _row_text(row: ResultRow) -> str:
     place = f" at {row.place}" if row.place else ""
     value = "null" if row.value is None else row.value.decode("utf-8", "replace")
     if row.seq < 0:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
-from query.verify.rows import Row, RowDifference
+from query.verify.rows import ResultRow, RowDifference
 
 _MEMORY = "256MB"
 _FETCHED_ROWS = 10_000
@@ -174,7 +174,7 @@ class UnorderedRows:
         unpaired = list(extra)
         for result in missing:
             most_alike = max(unpaired, key=lambda row: _likeness(row, result), default=None)
-            should = Row(result.seq, result.system_us, result.record_key, result.line.encode())
+            should = ResultRow(result.seq, result.system_us, result.record_key, result.line.encode())
             if most_alike is not None and _likeness(most_alike, result) >= 0.5:
                 unpaired.remove(most_alike)
                 yield RowDifference(self.where, result.part, -1, "changed", _standing_row(most_alike), should)
@@ -183,8 +183,8 @@ class UnorderedRows:
         yield from (RowDifference(self.where, -1, -1, "extra", _standing_row(row), None) for row in unpaired)
 
 
-def _standing_row(row: _Extra) -> Row:
-    return Row(-1, 0, None, row.line.encode())
+def _standing_row(row: _Extra) -> ResultRow:
+    return ResultRow(-1, 0, None, row.line.encode())
 
 
 def _likeness(extra: _Extra, missing: _Missing) -> float:

@@ -43,8 +43,8 @@ def sink(
     from sinks.copying.job import SinkJob
     from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
+    from tidegate.platform.observe.logs import Ticks
     from tidegate.platform.observe.stopping import stop_on_signal
-    from tidegate.platform.observe.ticks import Ticks
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)

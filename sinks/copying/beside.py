@@ -15,8 +15,8 @@ from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.job import SinkJob, prepare
 from sinks.stores.checking import check_stores
 from tidegate.platform.metrics.job_metrics import Metrics
+from tidegate.platform.observe.logs import Ticks
 from tidegate.platform.observe.stopping import stop_on_signal
-from tidegate.platform.observe.ticks import Ticks
 from tidegate.platform.settings.load import Settings
 from tidegate.records.result_columns import Column
 

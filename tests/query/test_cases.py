@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.repository import ROOT
 
 from query.local.case_files import find_case_folders, read_case
-from query.local.case_run import Verdict, run_case
+from query.local.case_run import CaseVerdict, run_case
 from query.testing.case_law import check_case
 from query.testing.disturbance import Disturbance
 from query.testing.walk import Interruption
@@ -27,7 +27,7 @@ ONE_RECORD = 1
 """A block so small holds one record."""
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: CaseVerdict) -> str:
     """Return what a case gave in place of what it should."""
     return "\n".join(f"{name} line {one.line}: {one}" for name, each in verdict.comparisons.items() for one in each.differences)
 

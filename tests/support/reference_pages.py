@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tidegate.language.expressions.functions.manual import FORMS, Verdict, find_function, function_entries, functions_page
+from tidegate.language.expressions.functions.manual import FORMS, Fidelity, find_function, function_entries, functions_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "queries" / "stream-analytics-pages.md"
 FUNCTIONS = ROOT / "docs" / "queries" / "functions.md"
 CASES = ROOT / "tests" / "cases"
-SAME, BETTER, DIFFERENT = Verdict.SAME, Verdict.BETTER, Verdict.DIFFERENT
+SAME, BETTER, DIFFERENT = Fidelity.SAME, Fidelity.BETTER, Fidelity.DIFFERENT
 _SHOWN_MAX = 2
 
 
@@ -223,7 +223,7 @@ PAGES: dict[str, tuple[Reference, ...]] = {
 }
 """The pages by their chapters. Pages that only list others are left out."""
 
-ONLY_HERE = tuple(entry.names[0] for entry in function_entries() if entry.verdict is Verdict.ONLY_HERE)
+ONLY_HERE = tuple(entry.names[0] for entry in function_entries() if entry.verdict is Fidelity.ONLY_HERE)
 """Functions of T-SQL that Stream Analytics lacks."""
 
 _HEAD = """\

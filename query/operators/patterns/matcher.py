@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PartitionRows:
     """Rows in the order of partitions: time, the end of the partition of each, and up to which instant all rows are known."""
 
     system_us: Ints
@@ -92,7 +93,7 @@ class Attempts:
     places: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
-def find_matches(rules: Rules, rows: Rows, start: Ints, *, trace: bool = False) -> Attempts:
+def find_matches(rules: Rules, rows: PartitionRows, start: Ints, *, trace: bool = False) -> Attempts:
     """Make an attempt at each row *start*; with *trace* also tell the place of each row of a match."""
     # A row may turn the threads of an attempt into one for each way of the pattern; a thread is two numbers.
     portion = max(1, 2 * BUDGET.numbered_rows // max(1, sum(map(len, rules.automaton.follow))))
@@ -110,8 +111,17 @@ def _join(found: Sequence[Attempts]) -> Attempts:
     return Attempts(start, decided_us, length, steps, reasons, places)
 
 
+class _Threads(NamedTuple):
+    """Threads: the attempt of each, its place in the automaton, the rows that it remembers, and the thread of the row before."""
+
+    owner: Ints
+    place: Ints
+    memory: Ints
+    parent: Ints
+
+
 class _Matching:
-    def __init__(self, rules: Rules, rows: Rows, start: Ints, trace: bool) -> None:
+    def __init__(self, rules: Rules, rows: PartitionRows, start: Ints, trace: bool) -> None:
         self.rules, self.rows = rules, rows
         count = len(start)
         zeros = np.zeros(count, dtype=np.int64)
@@ -202,8 +212,8 @@ class _Matching:
             fits &= ~np.isin(owner, attempts)
         return fits, memory
 
-    def _follow(self, owner: Ints, place: Ints, memory: Ints, read: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the threads after a row that fitted: owner, place, memory, and the number of the thread that each comes from."""
+    def _follow(self, owner: Ints, place: Ints, memory: Ints, read: int) -> _Threads:
+        """Return the threads after a row that fitted."""
         counts = self.follow_counts[place]
         parent = np.repeat(np.arange(len(owner)), counts)
         offset = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -218,7 +228,7 @@ class _Matching:
             kept = np.arange(len(owner)) < cut[owner]
             owner, next_place, memory, parent = owner[kept], next_place[kept], memory[kept], parent[kept]
         first_ones = self._preferred(owner, next_place, memory)
-        return owner[first_ones], next_place[first_ones], memory[first_ones], parent[first_ones]
+        return _Threads(owner[first_ones], next_place[first_ones], memory[first_ones], parent[first_ones])
 
     def _preferred(self, owner: Ints, place: Ints, memory: Ints) -> Ints:
         """Return the threads without those that have the future of a preferred one."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
 from query.columns.large_tables import in_parts
-from query.operators.patterns.matcher import NO_ROW, OPEN, Attempts, Condition, Memory, Rows, Rules, find_matches
+from query.operators.patterns.matcher import NO_ROW, OPEN, Attempts, Condition, Memory, PartitionRows, Rules, find_matches
 from query.operators.rows.ranks import ranks
 from query.operators.rows.row_groups import RowGroups, group_numbers, take_or_null
 from query.operators.windows.holistic import compute_aggregate, is_holistic
@@ -179,7 +179,7 @@ class _SortedRows:
     system_us: Ints
     subs: Ints
     group_start: Ints
-    rows: Rows
+    rows: PartitionRows
 
     @classmethod
     def of(cls, node: Recognize, table: pa.Table, closing: pa.Table) -> _SortedRows | None:
@@ -192,7 +192,7 @@ class _SortedRows:
         keys = [from_columns(table, f"s{key.index}").take_rows(known) for key in node.partition]
         groups = RowGroups.of(group_numbers(subs[known], keys), system_us[known])
         order = known[groups.order]
-        rows = Rows(groups.system_us, groups.starts[groups.group + 1], to_us[order])
+        rows = PartitionRows(groups.system_us, groups.starts[groups.group + 1], to_us[order])
         return cls(table, order, groups.system_us, subs[order], groups.starts[groups.group], rows)
 
     def value(self, column: Slot) -> Variant:

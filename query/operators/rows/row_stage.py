@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,14 @@ from tidegate.language.expressions.tree import (
 from tidegate.language.expressions.variant import Variant, from_columns
 
 
+class StageRows(NamedTuple):
+    """What a stage makes of rows: those that pass, a column for each expression over them, and the bad rows (``BAD_SCHEMA``)."""
+
+    kept: pa.Table
+    columns: list[Variant]
+    bad: pa.Table
+
+
 @dataclass(frozen=True)
 class RowStage:
     """The conditions of WHERE, evaluated one after the other, and the expressions to compute for each row that passes all of them."""
@@ -50,9 +59,9 @@ class RowStage:
     # Whether the events that pass are returned with their payloads, whose bytes are then copied.
     keeps_payload: bool = False
 
-    def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
+    def apply(self, events: pa.Table) -> StageRows:
         """
-        Return the events (or rows of another operator) that pass, a column for each expression over them, and the bad rows.
+        Evaluate events, or rows of another operator.
 
         Raises:
             TooMuchAtOnce: The values might be too large for memory together; half of the rows may fit.
@@ -76,7 +85,7 @@ class RowStage:
             columns = [column.filter_rows(has_passed[rows]) for column in columns]
             rows = rows[has_passed[rows]]
         kept = events if self.keeps_payload or "value" not in events.column_names else events.drop_columns(["value"])
-        return kept if len(rows) == count else kept.take(pa.array(rows)), columns, _bad_rows(events, reasons)
+        return StageRows(kept if len(rows) == count else kept.take(pa.array(rows)), columns, _bad_rows(events, reasons))
 
     def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, ReasonText]]:
         wanted = dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves())

@@ -11,11 +11,11 @@ import pytest
 from ordering.ticks import NEVER
 from query.config import LogStart, Promise, Substream
 from query.start.run_history import first_us, is_readable, log_starts_of, own_from_us, promises_of
-from tidegate.platform.checkpoint.query_history import QueryRun
+from tidegate.platform.checkpoint.query_history import RecordedRun
 
 PROMISES = {0: Promise(20, 7, 2, 31, {Substream(1, b"\x00k"): [20, 31]}), 1: Promise(10, 3, 0, 9)}
 LOG_STARTS = {0: LogStart(None, 0), 1: LogStart(5, 12)}
-RUN = QueryRun(
+RUN = RecordedRun(
     "SELECT 1",
     None,
     "plan",
@@ -30,7 +30,7 @@ RUN = QueryRun(
 
 def test_a_run_is_kept_as_it_began() -> None:
     """Level 2: a computation that begins with what is kept begins as the run did."""
-    kept = QueryRun(**json.loads(json.dumps(asdict(RUN))))
+    kept = RecordedRun(**json.loads(json.dumps(asdict(RUN))))
     assert kept == RUN
     assert is_readable(kept)
     assert promises_of(kept, "out") == PROMISES

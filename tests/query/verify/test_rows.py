@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ordering.protocol.wire import encode_event_header_column
-from query.verify.rows import Row, RowDigest, first_difference, kind_of_difference, row_at
+from query.verify.rows import ResultRow, RowDigest, first_difference, kind_of_difference, row_at
 from tidegate.ordered_topic.events import OrderedEvents
 
 
@@ -65,11 +65,11 @@ def test_the_first_row_that_differs_is_found(place: int) -> None:
 )
 def test_a_difference_is_called_what_it_is(stands: str, should: str, kind: str) -> None:
     """Rows from the first difference on; those after it tell what happened."""
-    sides = [[Row(seq, 1, b"k", letter.encode()) for seq, letter in enumerate(letters)] for letters in (stands, should)]
+    sides = [[ResultRow(seq, 1, b"k", letter.encode()) for seq, letter in enumerate(letters)] for letters in (stands, should)]
     assert kind_of_difference(*sides) == kind
 
 
 def test_a_row_tells_where_it_stands() -> None:
     """By topic, partition and offset; a computed row stands nowhere."""
-    assert row_at(columns(ROWS), 3, "rides", 1) == Row(3, 3_000, b"k3", b"vvv", "rides-1@3")
+    assert row_at(columns(ROWS), 3, "rides", 1) == ResultRow(3, 3_000, b"k3", b"vvv", "rides-1@3")
     assert row_at(columns(ROWS), 3).place == ""

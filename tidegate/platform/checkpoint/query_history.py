@@ -27,7 +27,7 @@ _log = get_logger("query")
 
 
 @dataclass(frozen=True, slots=True)
-class QueryRun:
+class RecordedRun:
     """
     A run of a query into a topic, as it began. Times are microseconds; outputs go by their topic, one without by its name.
 
@@ -56,7 +56,7 @@ class QueryRun:
     functions: list[dict[str, Any]] = field(default_factory=list)
 
 
-def record_run(redis: RedisSettings, folder: Path, topic: str, topic_id: str, run: QueryRun) -> None:
+def record_run(redis: RedisSettings, folder: Path, topic: str, topic_id: str, run: RecordedRun) -> None:
     """Add *run* to the history of a topic, unless it is the last one there; a Redis that does not answer is only told."""
     kept = _parse(read_json(folder / _FILE) or [])
     failure: TidegateError | None = None
@@ -77,7 +77,7 @@ def record_run(redis: RedisSettings, folder: Path, topic: str, topic_id: str, ru
         _log.warning("which query writes from when on is kept in the checkpoint's folder only", error=failure)
 
 
-def _store(redis: RedisSettings, key: str, runs: Sequence[QueryRun]) -> None:
+def _store(redis: RedisSettings, key: str, runs: Sequence[RecordedRun]) -> None:
     with translate_errors(redis.address), connect(redis).pipeline(transaction=True) as whole:
         # Nothing else stays there: an entry that cannot be read would make all of them unknown.
         whole.delete(key)
@@ -85,7 +85,7 @@ def _store(redis: RedisSettings, key: str, runs: Sequence[QueryRun]) -> None:
         whole.execute()
 
 
-def known_runs(redis: RedisSettings, folder: Path, topic: str, topic_id: str) -> list[QueryRun]:
+def known_runs(redis: RedisSettings, folder: Path, topic: str, topic_id: str) -> list[RecordedRun]:
     """Return the runs into a topic as the checkpoint's folder has them, or else Redis; none if neither does."""
     if runs := _parse(read_json(folder / _FILE) or []):
         return runs
@@ -94,7 +94,7 @@ def known_runs(redis: RedisSettings, folder: Path, topic: str, topic_id: str) ->
     return []
 
 
-def read_runs(redis: RedisSettings, topic: str, topic_id: str) -> list[QueryRun]:
+def read_runs(redis: RedisSettings, topic: str, topic_id: str) -> list[RecordedRun]:
     """Return the runs into a topic in their order; none if nothing is known. UnreachableError: Redis does not answer."""
     with translate_errors(redis.address):
         fields: Any = connect(redis).hgetall(_key(topic, topic_id))
@@ -104,10 +104,10 @@ def read_runs(redis: RedisSettings, topic: str, topic_id: str) -> list[QueryRun]
         return []
 
 
-def _parse(entries: Sequence[Any]) -> list[QueryRun]:
+def _parse(entries: Sequence[Any]) -> list[RecordedRun]:
     # What others have written there is no premise: the history then counts as unknown.
     try:
-        return [QueryRun(**entry) for entry in entries]
+        return [RecordedRun(**entry) for entry in entries]
     except TypeError:
         return []
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Literal, TextIO, cast
 
@@ -25,6 +26,8 @@ from tidegate.basics.visible_text import visible, visible_lines
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
 _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
+# An error that each tick of a job meets is logged so often.
+_TICK_ERROR_EVERY_S = 60.0
 
 
 def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
@@ -134,3 +137,30 @@ def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 def scrub_event(_logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Mask every secret in an event: in names, values, message and traceback."""
     return {scrub(str(name)): scrub_value(name, value) for name, value in event.items()}
+
+
+class Ticks:
+    """
+    The ticks of a running job: once a second its driver logs what its workers have logged, publishes its progress and shows it.
+
+    Call it for each tick: it runs *tick*. An error of the operating system in it, such as too many open files, does not end the job: it is
+    logged when it begins, changes or has lasted for another minute, and the next tick tries again.
+    """
+
+    def __init__(self, tick: Callable[[], object], clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._tick, self._clock_s = tick, clock_s
+        self._error, self._said_s = "", -_TICK_ERROR_EVERY_S
+
+    def __call__(self) -> None:
+        try:
+            self._tick()
+        except OSError as error:
+            self._say(f"{type(error).__name__}: {error}")
+        else:
+            self._error = ""
+
+    def _say(self, error: str) -> None:
+        now_s = self._clock_s()
+        if error != self._error or now_s - self._said_s >= _TICK_ERROR_EVERY_S:
+            get_logger().warning("the driver's log and progress could not be written: trying again; the job continues", error=error)
+            self._error, self._said_s = error, now_s

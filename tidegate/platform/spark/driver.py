@@ -15,9 +15,8 @@ from pyspark.errors import PySparkException
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.basics.secret_masking import scrub
-from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.observe.logs import Ticks, get_logger
 from tidegate.platform.observe.stopping import Stop, raise_if_signalled
-from tidegate.platform.observe.ticks import Ticks
 from tidegate.platform.spark.privates import CHECKPOINT_TAKEN, SLOW_START, STATE_UNREADABLE, WORKER_GONE
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")

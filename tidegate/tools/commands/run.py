@@ -37,9 +37,9 @@ def run(
     from tidegate.platform.checkpoint.claim import claim
     from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
+    from tidegate.platform.observe.logs import Ticks
     from tidegate.platform.observe.stopping import stop_on_signal
     from tidegate.platform.observe.terminal import standard_error
-    from tidegate.platform.observe.ticks import Ticks
     from tidegate.platform.settings.load import load_assigned
     from tidegate.platform.spark.cluster import Cluster
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr

@@ -15,7 +15,7 @@ from ordering.errors import SettingError, TidegateError
 from query.listed import listed_query
 from tidegate.platform.settings.load import DEFAULT_FILE, Settings
 from tidegate.platform.settings.problems import choice_fix
-from tidegate.tools.pipeline.stages import IngestStage, QueryStage, SinkStage, Stage, Surroundings
+from tidegate.tools.pipeline.stages import PipelineIngest, PipelineQuery, SinkStage, Stage, Surroundings
 
 KINDS = ("ingest", "query", "sink")
 
@@ -50,15 +50,15 @@ def make_stages(
     *on_failure* gets its label and the error.
     """
     names = {kind: [label.partition(":")[2] for label in labels if label.startswith(f"{kind}:")] for kind in KINDS}
-    queries: dict[str, QueryStage] = {}
+    queries: dict[str, PipelineQuery] = {}
     # Scripts of queries that do not run here are read for the columns of their outputs.
     for name in settings.queries:
         try:
-            queries[name] = QueryStage(name, listed_query(settings, name), around)
+            queries[name] = PipelineQuery(name, listed_query(settings, name), around)
         except TidegateError as error:
             if name in names["query"]:
                 on_failure(f"query:{name}", error)
-    stages: list[Stage] = [IngestStage(name, around) for name in names["ingest"]]
+    stages: list[Stage] = [PipelineIngest(name, around) for name in names["ingest"]]
     stages += [query for query in _by_data(queries) if query.name in names["query"]]
     for name in names["sink"]:
         try:
@@ -68,7 +68,7 @@ def make_stages(
     return stages
 
 
-def _by_data(queries: Mapping[str, QueryStage]) -> list[QueryStage]:
+def _by_data(queries: Mapping[str, PipelineQuery]) -> list[PipelineQuery]:
     writers = {output: query for query in queries.values() for output in query.writes}
     needs = {query.name: {writers[name].name for name in query.reads if name in writers} - {query.name} for query in queries.values()}
     try:
@@ -78,7 +78,7 @@ def _by_data(queries: Mapping[str, QueryStage]) -> list[QueryStage]:
         raise SettingError(what, code="TG-SETTING-CONFLICT", where="queries", fix="take one of them out of the circle") from None
 
 
-def _columns_of(settings: Settings, output: str, queries: Mapping[str, QueryStage]) -> Sequence[tuple[str, str]]:
+def _columns_of(settings: Settings, output: str, queries: Mapping[str, PipelineQuery]) -> Sequence[tuple[str, str]]:
     for query in queries.values():
         if output in query.writes:
             return query.columns_of(output)

@@ -122,7 +122,7 @@ class Stage(ABC):
         self._open.close()
 
 
-class IngestStage(Stage):
+class PipelineIngest(Stage):
     """An input: its raw topic is put in order."""
 
     kind = "ingest"
@@ -173,7 +173,7 @@ class IngestStage(Stage):
         return self._running.summary()
 
 
-class QueryStage(Stage):
+class PipelineQuery(Stage):
     """A listed query. It reads its script when it is made: QueryError, as by its own command."""
 
     kind = "query"

@@ -28,14 +28,14 @@ from query.plan.nodes import Plan
 from query.verify.because import explain_rows
 from query.verify.compare import compare_results
 from query.verify.plan import Part, ResultsPlanner
-from query.verify.stage import QueryStage
+from query.verify.stage import VerifiedQuery
 from sinks.file_places import absolute_place
 from tidegate.ordered_topic.compare.digest import ChannelDigest
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 
-Stage = OrderedStage | QueryStage
+Stage = OrderedStage | VerifiedQuery
 
 
 @dataclass
@@ -115,7 +115,7 @@ def _run(stages: Sequence[Stage], on_records: Callable[[int], None]) -> None:
     framed, unread = {stage.topic: verifier.side.framed for stage, verifier in ordered}, dict(standing)
     comparisons = []
     for stage in stages:
-        if isinstance(stage, QueryStage):
+        if isinstance(stage, VerifiedQuery):
             # Of several runs none reads all of a topic.
             feeds = stage.recount.plan.feeds if len(stage.parts) == 1 else ()
             topics = {feed.topic for feed in feeds if framed.get(feed.topic) == feed.payloads.headers} & unread.keys()
@@ -154,7 +154,7 @@ def _plan(request: Request, name: str, is_input: bool, part: Part, planned: _Pla
     return stage
 
 
-def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> QueryStage:
+def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> VerifiedQuery:
     def plan_input(feed: Feed, needed: Part) -> int | None:
         return _plan(request, feed.input, not feed.is_result, needed, planned).vouched_from_us
 

@@ -20,7 +20,7 @@ from tidegate.tools.why.facts import InputFacts, OutputFacts, PartitionFacts, St
 SILENT_US = 2 * SECOND_US
 
 
-class Cause(StrEnum):
+class HoldCause(StrEnum):
     """What holds a result."""
 
     STOPPED = "stopped"  # a stage does not run
@@ -50,7 +50,7 @@ class Hold:
         remedy: What releases the result.
     """
 
-    cause: Cause
+    cause: HoldCause
     stage: str
     due_us: int
     place: str = ""
@@ -78,25 +78,25 @@ class Hold:
     def _what(self) -> str:
         newest = "" if self.event_us is None else f"; its newest event is at {format_tick(self.event_us)}"
         match self.cause:
-            case Cause.STOPPED:
+            case HoldCause.STOPPED:
                 return f"{self.stage} does not run"
-            case Cause.WAITING:
+            case HoldCause.WAITING:
                 return f"{self.stage} waits for {self.policy or 'what does not answer'}"
-            case Cause.BEHIND:
+            case HoldCause.BEHIND:
                 return f"{self.stage} has not read {self.lag:,} records that are there"
-            case Cause.NEVER_SPOKE:
+            case HoldCause.NEVER_SPOKE:
                 return f"{self.place} has never had a record"
-            case Cause.SLOW:
+            case HoldCause.SLOW:
                 return f"{self.lag:,} records of {self.place} wait to be read"
-            case Cause.AHEAD:
+            case HoldCause.AHEAD:
                 return f"the result's time lies ahead of the clock, and {self.place} is not there yet"
-            case Cause.SILENT:
+            case HoldCause.SILENT:
                 return f"nothing comes from {self.place}{newest}"
-            case Cause.REORDER:
+            case HoldCause.REORDER:
                 return f"{self.policy} holds events of {self._who()}{newest}"
-            case Cause.SUBSTREAM:
+            case HoldCause.SUBSTREAM:
                 return f"substream {self.substream} of {self.place} has no later event{newest}"
-            case Cause.LATE:
+            case HoldCause.LATE:
                 return f"{self.policy} holds {self._who()}{newest}"
 
     def _who(self) -> str:
@@ -119,16 +119,16 @@ def find_holds(facts: OutputFacts, now_us: int, due_us: int | None = None) -> tu
     if holds:
         return tuple(holds)
     remedy = "wait until it is read; tidegate status shows how fast, and more cores read faster"
-    return (Hold(Cause.BEHIND, facts.stage.name, due_us, lag=facts.lag, remedy=remedy),)
+    return (Hold(HoldCause.BEHIND, facts.stage.name, due_us, lag=facts.lag, remedy=remedy),)
 
 
 def _stage_hold(stage: StageFacts, due_us: int) -> Hold | None:
     if not stage.works and stage.state != "waiting":
         remedy = "tidegate status says why it failed; start it again" if stage.state in ("failed", "gone") else f"tidegate {stage.name}"
-        return Hold(Cause.STOPPED, stage.name, due_us, since_us=stage.heard_us, remedy=remedy)
+        return Hold(HoldCause.STOPPED, stage.name, due_us, since_us=stage.heard_us, remedy=remedy)
     if stage.state == "waiting" or stage.waits_for:
         remedy = "it goes on by itself as soon as that answers"
-        return Hold(Cause.WAITING, stage.name, due_us, policy=stage.waits_for, since_us=stage.heard_us, remedy=remedy)
+        return Hold(HoldCause.WAITING, stage.name, due_us, policy=stage.waits_for, since_us=stage.heard_us, remedy=remedy)
     return None
 
 
@@ -142,7 +142,7 @@ def _source_holds(source: InputFacts | OutputFacts, key: str | None, now_us: int
             yield stopped
             return
         if not source.partitions:
-            yield Hold(Cause.NEVER_SPOKE, source.stage.name, due_us, place=source.name, remedy="produce records to it")
+            yield Hold(HoldCause.NEVER_SPOKE, source.stage.name, due_us, place=source.name, remedy="produce records to it")
     for each in sorted(waiting, key=lambda partition: partition.complete_us):
         yield _partition_hold(each, source, now_us, due_us)
 
@@ -163,26 +163,26 @@ def _partition_hold(partition: PartitionFacts, source: InputFacts, now_us: int, 
         remedy = (
             f"produce to it, since silence moves no time here: {still}" if still else "it counts as silent as soon as the others move on"
         )
-        return Hold(Cause.NEVER_SPOKE, name, due_us, place, until_us=None if still else by_floor_us, policy="late", remedy=remedy)
+        return Hold(HoldCause.NEVER_SPOKE, name, due_us, place, until_us=None if still else by_floor_us, policy="late", remedy=remedy)
     if partition.lag:
         remedy = "they are being read; tidegate status shows how fast"
-        return Hold(Cause.SLOW, name, due_us, place, since_us=_known(partition.arrival_us), lag=partition.lag, remedy=remedy)
+        return Hold(HoldCause.SLOW, name, due_us, place, since_us=_known(partition.arrival_us), lag=partition.lag, remedy=remedy)
     largest_us = partition.largest_us if partition.substream is None else partition.substream.largest_us
     newest_us = _known(largest_us)
     if due_us > now_us:
         remedy = "the clock has to get there, or other events; tidegate explain shows which event was dated ahead"
-        return Hold(Cause.AHEAD, name, due_us, place, key, newest_us, "early", until_us=None if still else by_floor_us, remedy=remedy)
+        return Hold(HoldCause.AHEAD, name, due_us, place, key, newest_us, "early", until_us=None if still else by_floor_us, remedy=remedy)
     is_silent = partition.is_estimated or now_us - partition.arrival_us > SILENT_US
     if is_silent:
         until_us = None if still else by_floor_us
         remedy = f"produce to it, since silence moves no time here: {still}" if still else "its next event, or the late tolerance, ends it"
-        return Hold(Cause.SILENT, name, due_us, place, key, newest_us, "late", partition.arrival_us, until_us, remedy=remedy)
+        return Hold(HoldCause.SILENT, name, due_us, place, key, newest_us, "late", partition.arrival_us, until_us, remedy=remedy)
     if newest_us is not None and newest_us > due_us and (partition.substream is not None or not source.has_substreams):
         told = f"reorder = {format_duration(reorder_us)}"
         remedy = f"an event at {format_tick(due_us + reorder_us + 1)} or later, or arrivals until the late tolerance, end it"
-        return Hold(Cause.REORDER, name, due_us, place, key, newest_us, told, partition.arrival_us, by_floor_us, remedy=remedy)
+        return Hold(HoldCause.REORDER, name, due_us, place, key, newest_us, told, partition.arrival_us, by_floor_us, remedy=remedy)
     told = "late = off" if late_us is None else f"late = {format_duration(late_us)}"
-    cause = Cause.SUBSTREAM if partition.substream is not None else Cause.LATE
+    cause = HoldCause.SUBSTREAM if partition.substream is not None else HoldCause.LATE
     if source.has_substreams and partition.substream is None:
         remedy = "all substreams are as far only when arrivals are beyond the late tolerance; a smaller late is faster"
     else:

@@ -20,7 +20,7 @@ from support.script_runs import answers_of
 
 from ordering.errors import QueryError
 from query.operators.patterns import matcher
-from query.operators.patterns.matcher import Rows, Rules, find_matches
+from query.operators.patterns.matcher import PartitionRows, Rules, find_matches
 from query.plan.row_patterns import Choice, Pattern, Repetition, make_automaton
 from query.plan.row_patterns import Sequence as Parts
 from tidegate.basics.budget import Budget
@@ -182,7 +182,7 @@ def test_a_long_run_takes_steps_in_proportion(pattern: Pattern) -> None:
     """Nested quantifiers do not multiply the paths: a row is a step for each place."""
     count = 3_000
     rules = Rules(make_automaton(Parts(parts=(Repetition(part=pattern), Pattern("B")))), (), {"b": lambda row, _: (row < 0, {})}, 10**9)
-    rows = Rows(np.arange(count), np.full(count, count), np.full(count, 10**12))
+    rows = PartitionRows(np.arange(count), np.full(count, count), np.full(count, 10**12))
     found = find_matches(rules, rows, np.array([0]))
     assert found.steps[0] <= 4 * count
     assert found.length[0] == 0
@@ -193,7 +193,7 @@ def test_an_attempt_of_too_many_steps_fails_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(matcher, "STEPS_MAX", 100)
     count = 105
     rules = Rules(make_automaton(Repetition(part=Pattern("A"), least=1)), (), {}, 10**9)
-    rows = Rows(np.arange(count), np.full(count, count), np.full(count, 10**12))
+    rows = PartitionRows(np.arange(count), np.full(count, count), np.full(count, 10**12))
     found = find_matches(rules, rows, np.array([0, count - 3]))
     assert list(found.reasons) == [0]
     assert found.decided_us[0] == 100
@@ -207,7 +207,7 @@ def test_how_many_attempts_are_made_at_once_cannot_be_seen(monkeypatch: pytest.M
     values = np.array([0, 1, 0, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 2, 0, 2, 2])
     conditions = {name: (lambda row, _, value=value: (values[row] == value, {})) for value, name in enumerate("abc")}
     rules = Rules(make_automaton(pattern), (), conditions, 10**9)
-    rows = Rows(np.arange(len(values)), np.full(len(values), len(values)), np.full(len(values), 10**12))
+    rows = PartitionRows(np.arange(len(values)), np.full(len(values), len(values)), np.full(len(values), 10**12))
     whole = find_matches(rules, rows, np.arange(len(values)), trace=True)
     assert whole.reasons
     assert whole.length.any()

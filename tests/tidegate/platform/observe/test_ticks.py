@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from ordering.errors import RefusedError
-from tidegate.platform.observe.ticks import Ticks
+from tidegate.platform.observe.logs import Ticks
 
 FULL = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "spark.log")
 

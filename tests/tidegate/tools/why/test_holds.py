@@ -22,7 +22,7 @@ from ordering.testing import Record, batch_of
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.platform.observe.reports import IngestReport
 from tidegate.tools.why.facts import InputFacts, OutputFacts, PartitionFacts, StageFacts
-from tidegate.tools.why.holds import Cause, Hold, find_holds
+from tidegate.tools.why.holds import Hold, HoldCause, find_holds
 
 START_US = 1_767_600_000 * SECOND_US
 # A silence margin of half a second, as ingest has it.
@@ -147,7 +147,7 @@ class Pipeline:
         return find_holds(self.facts(), self.now_us)
 
 
-Situation = tuple[Cause, str, Callable[[], None]]
+Situation = tuple[HoldCause, str, Callable[[], None]]
 
 
 def victim_of(pipeline: Pipeline, dice: Random) -> Partition:
@@ -162,7 +162,7 @@ def victim_of(pipeline: Pipeline, dice: Random) -> Partition:
 def silent_partition(pipeline: Pipeline, dice: Random) -> Situation:
     """All partitions but one go on."""
     victim = victim_of(pipeline, dice)
-    return Cause.SILENT, f"{victim.name}-0", lambda: pipeline.finish(victim)
+    return HoldCause.SILENT, f"{victim.name}-0", lambda: pipeline.finish(victim)
 
 
 def silence_in_time(pipeline: Pipeline, dice: Random) -> Situation:
@@ -174,14 +174,14 @@ def silence_in_time(pipeline: Pipeline, dice: Random) -> Situation:
     def wait() -> None:
         pipeline.now_us = pipeline.due_us + (pipeline.policies.late_us or 0) + 1 + MARGIN_US
 
-    return Cause.SILENT, f"{victim.name}-0", wait
+    return HoldCause.SILENT, f"{victim.name}-0", wait
 
 
 def never_spoke(pipeline: Pipeline, dice: Random) -> Situation:
     """A partition has no record at all."""
     victim = victim_of(pipeline, dice)
     victim.log.clear()
-    return Cause.NEVER_SPOKE, f"{victim.name}-0", lambda: pipeline.finish(victim)
+    return HoldCause.NEVER_SPOKE, f"{victim.name}-0", lambda: pipeline.finish(victim)
 
 
 def slow_partition(pipeline: Pipeline, dice: Random) -> Situation:
@@ -190,7 +190,7 @@ def slow_partition(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.run()
     pipeline.finish(victim)
     victim.is_read = False
-    return Cause.SLOW, f"{victim.name}-0", lambda: setattr(victim, "is_read", True)
+    return HoldCause.SLOW, f"{victim.name}-0", lambda: setattr(victim, "is_read", True)
 
 
 def held_reorder(pipeline: Pipeline, dice: Random) -> Situation:
@@ -198,7 +198,7 @@ def held_reorder(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.use(replace(pipeline.policies, reorder_us=dice.randrange(2, 9) * SECOND_US), over=False)
     victim = victim_of(pipeline, dice)
     pipeline.produce(victim, pipeline.due_us + SECOND_US, pipeline.now_us)
-    return Cause.REORDER, f"{victim.name}-0", lambda: pipeline.finish(victim)
+    return HoldCause.REORDER, f"{victim.name}-0", lambda: pipeline.finish(victim)
 
 
 def late_tolerance(pipeline: Pipeline, dice: Random) -> Situation:
@@ -206,7 +206,7 @@ def late_tolerance(pipeline: Pipeline, dice: Random) -> Situation:
     del pipeline.partitions[1 if pipeline.over else len(pipeline.partitions) :]
     victim = victim_of(pipeline, dice)
     pipeline.produce(victim, pipeline.due_us - SECOND_US, pipeline.now_us)
-    return Cause.LATE, f"{victim.name}-0", lambda: pipeline.finish(victim)
+    return HoldCause.LATE, f"{victim.name}-0", lambda: pipeline.finish(victim)
 
 
 def late_substream(pipeline: Pipeline, dice: Random) -> Situation:
@@ -217,7 +217,7 @@ def late_substream(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.produce(victim, pipeline.due_us - SECOND_US, pipeline.now_us)
     # Another substream of the partition goes on, which does not help this one.
     pipeline.produce(victim, pipeline.due_us + 9 * SECOND_US, pipeline.now_us, b"other")
-    return Cause.SUBSTREAM, f"{victim.name}-0", lambda: pipeline.finish(victim)
+    return HoldCause.SUBSTREAM, f"{victim.name}-0", lambda: pipeline.finish(victim)
 
 
 def clock_far_ahead(pipeline: Pipeline, dice: Random) -> Situation:
@@ -236,7 +236,7 @@ def clock_far_ahead(pipeline: Pipeline, dice: Random) -> Situation:
         for partition in pipeline.partitions:
             pipeline.finish(partition)
 
-    return Cause.AHEAD, "", go_on
+    return HoldCause.AHEAD, "", go_on
 
 
 def stopped_ingest(pipeline: Pipeline, dice: Random) -> Situation:
@@ -245,7 +245,7 @@ def stopped_ingest(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.ingest_state = dice.choice(("stopped", "failed", "gone", "never started"))
     for partition in pipeline.partitions:
         pipeline.finish(partition)
-    return Cause.STOPPED, "", lambda: setattr(pipeline, "ingest_state", "live")
+    return HoldCause.STOPPED, "", lambda: setattr(pipeline, "ingest_state", "live")
 
 
 def stopped_query(pipeline: Pipeline, dice: Random) -> Situation:
@@ -253,7 +253,7 @@ def stopped_query(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.query_state = dice.choice(("stopped", "failed", "gone", "never started"))
     for partition in pipeline.partitions:
         pipeline.finish(partition)
-    return Cause.STOPPED, "", lambda: setattr(pipeline, "query_state", "live")
+    return HoldCause.STOPPED, "", lambda: setattr(pipeline, "query_state", "live")
 
 
 def paused_broker(pipeline: Pipeline, dice: Random) -> Situation:
@@ -261,7 +261,7 @@ def paused_broker(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.waits_for = "Kafka does not answer"
     for partition in pipeline.partitions:
         pipeline.finish(partition)
-    return Cause.WAITING, "", lambda: setattr(pipeline, "waits_for", "")
+    return HoldCause.WAITING, "", lambda: setattr(pipeline, "waits_for", "")
 
 
 def slow_query(pipeline: Pipeline, dice: Random) -> Situation:
@@ -270,7 +270,7 @@ def slow_query(pipeline: Pipeline, dice: Random) -> Situation:
     pipeline.query_reads = False
     for partition in pipeline.partitions:
         pipeline.finish(partition)
-    return Cause.BEHIND, "", lambda: setattr(pipeline, "query_reads", True)
+    return HoldCause.BEHIND, "", lambda: setattr(pipeline, "query_reads", True)
 
 
 SITUATIONS = (
@@ -291,7 +291,7 @@ def test_the_cause_is_named_and_its_removal_releases_the_result(situation: Calla
         assert not place or [hold.place for hold in holds] == [place]
         assert pipeline.complete_us <= pipeline.due_us
         # Nothing but the removal helps: time passes, and the stages run on.
-        if cause not in (Cause.SILENT, Cause.LATE, Cause.REORDER, Cause.SUBSTREAM) or not pipeline.silence_counts:
+        if cause not in (HoldCause.SILENT, HoldCause.LATE, HoldCause.REORDER, HoldCause.SUBSTREAM) or not pipeline.silence_counts:
             pipeline.now_us += SECOND_US
             assert pipeline.holds(), number
         until_us = holds[0].until_us
@@ -327,10 +327,10 @@ def test_the_cause_of_a_chained_query_is_found_behind_it() -> None:
     pipeline.run()
     inner = pipeline.facts()
     outer = OutputFacts("totals", StageFacts("query totals", "live"), pipeline.complete_us, 0, (inner,), pipeline.due_us)
-    assert [(hold.cause, hold.place) for hold in find_holds(outer, pipeline.now_us)] == [(Cause.SILENT, f"{victim.name}-0")]
+    assert [(hold.cause, hold.place) for hold in find_holds(outer, pipeline.now_us)] == [(HoldCause.SILENT, f"{victim.name}-0")]
     stopped = replace(inner, stage=StageFacts("query counts", "gone"))
     named = find_holds(replace(outer, sources=(stopped,)), pipeline.now_us)
-    assert [hold.cause for hold in named] == [Cause.STOPPED, Cause.SILENT]
+    assert [hold.cause for hold in named] == [HoldCause.STOPPED, HoldCause.SILENT]
 
 
 def test_a_hold_is_told_in_words_and_in_json() -> None:

@@ -15,7 +15,7 @@ from functools import cache
 MANUAL_PAGE = "docs/queries/functions.md"
 
 
-class Verdict(StrEnum):
+class Fidelity(StrEnum):
     """Whether a script of Stream Analytics gives the same here, more than there, or something else."""
 
     SAME = "same"
@@ -45,7 +45,7 @@ class FunctionEntry:
     meaning: str
     example: str = ""
     value: str = ""
-    verdict: Verdict = Verdict.SAME
+    verdict: Fidelity = Fidelity.SAME
     note: str = ""
     also: tuple[str, ...] = ()
     page: str = ""
@@ -74,20 +74,22 @@ _ANOMALIES, _GEOGRAPHY = "windows.md#anomalies", "geography.md"
 
 
 def _only_here(syntax: str, meaning: str, example: str = "", value: str = "") -> FunctionEntry:
-    return FunctionEntry(syntax, meaning, example, value, Verdict.ONLY_HERE)
+    return FunctionEntry(syntax, meaning, example, value, Fidelity.ONLY_HERE)
 
 
-def _aggregate(syntax: str, meaning: str, verdict: Verdict = Verdict.SAME, note: str = "") -> FunctionEntry:
+def _aggregate(syntax: str, meaning: str, verdict: Fidelity = Fidelity.SAME, note: str = "") -> FunctionEntry:
     return FunctionEntry(syntax, meaning, verdict=verdict, note=note, page=_AGGREGATES)
 
 
-def _window(syntax: str, meaning: str, *also: str, verdict: Verdict = Verdict.SAME, note: str = "", page: str = _WINDOWS) -> FunctionEntry:
+def _window(
+    syntax: str, meaning: str, *also: str, verdict: Fidelity = Fidelity.SAME, note: str = "", page: str = _WINDOWS
+) -> FunctionEntry:
     return FunctionEntry(syntax, meaning, verdict=verdict, note=note, also=also, page=page)
 
 
 FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
     "Aggregates": (
-        _aggregate("AVG(x)", "The mean of the numbers in the group, a float; NULL without any.", Verdict.BETTER, _EXACT),
+        _aggregate("AVG(x)", "The mean of the numbers in the group, a float; NULL without any.", Fidelity.BETTER, _EXACT),
         _aggregate("Collect([x])", "An array of the group's events as records, or of their x."),
         _aggregate(
             "CollectTop(n[, x]) OVER (ORDER BY a [DESC], ...)", 'An array of the first n events in that order: {"rank":1,"value":...}.'
@@ -103,24 +105,24 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "Percentile_Cont(p) OVER (ORDER BY x)", "The float at that part of the way from the first number to the last, interpolated."
         ),
         _aggregate("Percentile_Disc(p) OVER (ORDER BY x)", "The first number at which that part of all numbers has been counted."),
-        _aggregate("STDEV(x)", "The standard deviation of a sample; NULL for fewer than two numbers.", Verdict.BETTER, _EXACT),
-        _aggregate("STDEVP(x)", "The standard deviation of a population; NULL for no number.", Verdict.BETTER, _EXACT),
+        _aggregate("STDEV(x)", "The standard deviation of a sample; NULL for fewer than two numbers.", Fidelity.BETTER, _EXACT),
+        _aggregate("STDEVP(x)", "The standard deviation of a population; NULL for no number.", Fidelity.BETTER, _EXACT),
         _aggregate(
             "SUM(x)",
             "The sum of the numbers in the group: a bigint of bigints, with a float in it a float.",
-            Verdict.BETTER,
+            Fidelity.BETTER,
             f"{_EXACT}; beyond 64 bits NULL",
         ),
         _aggregate("TopOne([x]) OVER (ORDER BY a [DESC], ...)", "The first event of the group in that order as a record, or its x."),
-        _aggregate("VAR(x)", "The variance of a sample; NULL for fewer than two numbers.", Verdict.BETTER, _EXACT),
-        _aggregate("VARP(x)", "The variance of a population; NULL for no number.", Verdict.BETTER, _EXACT),
+        _aggregate("VAR(x)", "The variance of a sample; NULL for fewer than two numbers.", Fidelity.BETTER, _EXACT),
+        _aggregate("VARP(x)", "The variance of a population; NULL for no number.", Fidelity.BETTER, _EXACT),
     ),
     "Windows": (
         _window(
             "HoppingWindow(unit, size, hop)",
             "Groups the events of each window of that size; one begins at each hop.",
             "hopping",
-            verdict=Verdict.BETTER,
+            verdict=Fidelity.BETTER,
             note=_WINDOW,
         ),
         _window(
@@ -135,7 +137,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "TumblingWindow(unit, size)",
             "Groups events by consecutive windows (start, end] of that size.",
             "tumbling",
-            verdict=Verdict.BETTER,
+            verdict=Fidelity.BETTER,
             note=_WINDOW,
         ),
         _window("Windows(Window('id', w), ...)", "Several windows side by side.", "window", page="windows.md#several-windows"),
@@ -144,14 +146,14 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
         FunctionEntry(
             "AnomalyDetection_ChangePoint(x, confidence, history) OVER ([PARTITION BY k] LIMIT DURATION(unit, n) [WHEN c])",
             'Whether x has changed for good: {"IsAnomaly":0,"Score":...}.',
-            verdict=Verdict.DIFFERENT,
+            verdict=Fidelity.DIFFERENT,
             note=_SCORES,
             page=_ANOMALIES,
         ),
         FunctionEntry(
             "AnomalyDetection_SpikeAndDip(x, confidence, history, mode) OVER ([PARTITION BY k] LIMIT DURATION(unit, n) [WHEN c])",
             "Whether x lies far outside of its history: {\"IsAnomaly\":0,\"Score\":...}; mode: 'spikes', 'dips' or 'spikesanddips'.",
-            verdict=Verdict.DIFFERENT,
+            verdict=Fidelity.DIFFERENT,
             note=_SCORES,
             page=_ANOMALIES,
         ),
@@ -191,7 +193,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "An array of the record's members; after CROSS APPLY a row for each.",
             "GetRecordProperties(CAST('{\"a\":1}' AS record))",
             '[{"PropertyName":"a","PropertyValue":1}]',
-            Verdict.BETTER,
+            Fidelity.BETTER,
             "with OUTER APPLY too",
         ),
         FunctionEntry(
@@ -208,7 +210,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "The time n units later.",
             "DATEADD(hour, -1, '2001-02-03T04:05:06Z')",
             '"2001-02-03T03:05:06Z"',
-            Verdict.BETTER,
+            Fidelity.BETTER,
             _CALENDAR,
         ),
         FunctionEntry(
@@ -216,7 +218,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "How many boundaries of that unit lie between two times; in ON the bound of a join.",
             "DATEDIFF(hour, '2001-02-03T04:59:00Z', '2001-02-03T05:01:00Z')",
             "1",
-            Verdict.BETTER,
+            Fidelity.BETTER,
             _CALENDAR,
         ),
         FunctionEntry("DATENAME(unit, time)", "A part of a time as text, in English.", "DATENAME(weekday, '2001-02-03')", '"Saturday"'),
@@ -226,7 +228,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "The time of these parts.",
             "DATETIMEFROMPARTS(2001, 2, 3, 4, 5, 6, 7)",
             '"2001-02-03T04:05:06.007Z"',
-            Verdict.BETTER,
+            Fidelity.BETTER,
             "parts that are no date make the row a dead letter",
         ),
         FunctionEntry("DAY(time)", "The day of the month.", "DAY('2001-02-03')", "3"),
@@ -239,14 +241,14 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
         FunctionEntry(
             "CreatePolygon(p1, p2, ..., p1)",
             "A polygon without holes; the last point repeats the first.",
-            verdict=Verdict.DIFFERENT,
+            verdict=Fidelity.DIFFERENT,
             note="the order of points does not matter: the inside is what they enclose; there a clockwise ring means the rest of the globe",
             page=_GEOGRAPHY,
         ),
         FunctionEntry(
             "ST_DISTANCE(a, b)",
             "Metres along the geodesic between two points; 0 if one of the two is a line or a polygon.",
-            verdict=Verdict.DIFFERENT,
+            verdict=Fidelity.DIFFERENT,
             note="a geodesic of WGS-84, rounded to the millimetre; Azure's differs by about as much",
             page=_GEOGRAPHY,
         ),
@@ -294,7 +296,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "x as a value of another type; a value that cannot be converted makes its row a dead letter.",
             "CAST('12' AS bigint)",
             "12",
-            Verdict.BETTER,
+            Fidelity.BETTER,
             "a value that cannot be converted is a dead letter, and the job goes on",
             page="expressions.md#types",
         ),
@@ -302,14 +304,14 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
         FunctionEntry(
             "GetArrayElements(array)",
             "After CROSS APPLY or OUTER APPLY: a row for each element, with ArrayIndex and ArrayValue.",
-            verdict=Verdict.BETTER,
+            verdict=Fidelity.BETTER,
             note="with OUTER APPLY too",
             page="expressions.md#records-and-arrays",
         ),
         FunctionEntry(
             "GetMetadataPropertyValue(input, 'property')",
             "A property of the record outside of its payload: EventId, [EventHub].[Offset], [User].[header] and others.",
-            verdict=Verdict.DIFFERENT,
+            verdict=Fidelity.DIFFERENT,
             note="EventId, offset, partition, arrival, key; headers as `User`, IoTHub from the payload; those of blobs are refused",
             page="expressions.md#metadata",
         ),
@@ -339,7 +341,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "CONCAT_WS('-', 'a', NULL, 1)",
             '"a-1"',
         ),
-        FunctionEntry("LEFT(text, n)", "The first n characters.", "LEFT('Atlanta', 2)", '"At"', Verdict.BETTER, _LENGTHS),
+        FunctionEntry("LEFT(text, n)", "The first n characters.", "LEFT('Atlanta', 2)", '"At"', Fidelity.BETTER, _LENGTHS),
         FunctionEntry("LEN(text)", "The number of characters, without spaces at the end.", "LEN('ab  ')", "2"),
         FunctionEntry("LOWER(text)", "The text in small letters.", "LOWER('AtL')", '"atl"'),
         FunctionEntry("LTRIM(text)", "The text without spaces at its beginning.", "LTRIM('  a ')", '"a "'),
@@ -349,7 +351,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "The position of the first match of a pattern as of LIKE, from 1; 0 for none.",
             "PATINDEX('%[l-n]%', 'Atlanta')",
             "3",
-            Verdict.BETTER,
+            Fidelity.BETTER,
             "the pattern may be a column",
         ),
         FunctionEntry(
@@ -357,13 +359,13 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "The position of the first match of a regular expression, from 1; 0 for none. Cases are ignored.",
             "REGEXMATCH('Atlanta', '[l-n]A')",
             "3",
-            Verdict.DIFFERENT,
+            Fidelity.DIFFERENT,
             "linear time: look-ahead and back references are refused, and so is a pattern that is none; there it gives 0",
         ),
         FunctionEntry("REPLACE(text, sought, other)", "The text with each occurrence replaced.", "REPLACE('abab', 'b', 'c')", '"acac"'),
         FunctionEntry("REPLICATE(text, n)", "The text n times.", "REPLICATE('ab', 2)", '"abab"', note=_MILLION),
         FunctionEntry("REVERSE(text)", "The text from its end.", "REVERSE('abc')", '"cba"'),
-        FunctionEntry("RIGHT(text, n)", "The last n characters.", "RIGHT('Atlanta', 2)", '"ta"', Verdict.BETTER, _LENGTHS),
+        FunctionEntry("RIGHT(text, n)", "The last n characters.", "RIGHT('Atlanta', 2)", '"ta"', Fidelity.BETTER, _LENGTHS),
         FunctionEntry("RTRIM(text)", "The text without spaces at its end.", "RTRIM(' a  ')", '" a"'),
         FunctionEntry("SPACE(n)", "n spaces.", "SPACE(2)", '"  "', note=_MILLION),
         FunctionEntry(
@@ -378,7 +380,7 @@ FUNCTION_MANUAL: dict[str, tuple[FunctionEntry, ...]] = {
             "n characters from start on, counted from 1.",
             "SUBSTRING('abcd', 2, 2)",
             '"bc"',
-            Verdict.BETTER,
+            Fidelity.BETTER,
             _LENGTHS,
         ),
         FunctionEntry(

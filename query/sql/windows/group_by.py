@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
-from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
+from query.sql.windows.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
 from tidegate.language.expressions.binding.local_times import without_zone
 from tidegate.language.expressions.binding.scalar_binder import ScalarBinder, is_window_id
 from tidegate.language.expressions.evaluation.static_kinds import static_kind

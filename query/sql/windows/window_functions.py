@@ -16,7 +16,7 @@ from sqlglot import exp
 from ordering.ticks import DAY_US, format_duration
 from query.plan.local_windows import LocalWindow
 from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
-from query.sql.window_lengths import EXAMPLES, WindowLengths
+from query.sql.windows.window_lengths import EXAMPLES, WindowLengths
 from tidegate.language.expressions.syntax.errors import Source, suggest
 from tidegate.language.expressions.tree import Expr
 from tidegate.language.time_zones.zone import Zone
