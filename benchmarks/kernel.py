@@ -4,7 +4,7 @@ The time model alone: one core, Arrow columns in, ordered Arrow columns and head
 Usage: make bench-kernel, or python benchmarks/kernel.py [--events 10000000] [--format json]
 
 Every rate stands beside a yardstick of the same run: numpy sorting as many int64. Cost per event is told for the first and
-the last tenth of the run, so that growth shows; ``--events 100000000`` is the long run of docs/reference/performance.md.
+the last tenth of the run, so that growth shows; ``--events 100000000`` is the long run of docs/reference/costs.md.
 """
 
 from __future__ import annotations

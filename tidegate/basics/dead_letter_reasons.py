@@ -1,8 +1,8 @@
 """
 The reasons why a record, a row or a result becomes a dead letter, one list for each job; and how large a letter may be.
 
-Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/operate/watching.md and a poisonous record in
-tests/integration/poison.
+Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/operate/dead-letters.md and a poisonous record
+in tests/integration/poison.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from tidegate.basics.dead_letter_reasons import DropReason, IngestReason, QueryR
 
 @pytest.mark.parametrize(("heading", "reasons"), [("ingest", IngestReason), ("a query", QueryReason)])
 def test_the_reasons_are_those_of_the_documentation(heading: str, reasons: type[IngestReason] | type[QueryReason]) -> None:
-    """docs/operate/watching.md has a line for each, in the order of the list."""
-    section = (ROOT / "docs" / "operate" / "watching.md").read_text().split(f"### Reasons of {heading}\n")[1].split("\n#")[0]
+    """docs/operate/dead-letters.md has a line for each, in the order of the list."""
+    section = (ROOT / "docs" / "operate" / "dead-letters.md").read_text().split(f"## Reasons of {heading}\n")[1].split("\n#")[0]
     assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == [reason.replace("{}", "…") for reason in reasons]
 
 
 def test_every_policy_that_drops_has_its_reason_in_the_documentation() -> None:
     """A policy's reason is spelled as the model names it."""
-    section = (ROOT / "docs" / "operate" / "watching.md").read_text().split("### Dropped events\n")[1].split("\n#")[0]
+    section = (ROOT / "docs" / "operate" / "dead-letters.md").read_text().split("## Dropped events\n")[1].split("\n#")[0]
     assert [reason.name for reason in DropReason] == [
         reason.name for reason in sorted(Reason, key=lambda each: list(Policy).index(Policy[each.name]))
     ]

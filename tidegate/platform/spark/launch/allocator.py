@@ -3,7 +3,7 @@ The memory allocator of the workers: jemalloc if the machine has it, else the C 
 
 One thread allocates the parts of a record and another, librdkafka's, frees them: four allocations an event. For each of them the C library
 locks and sweeps its free lists. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces saves a sixth
-(docs/reference/performance.md).
+(docs/reference/costs.md).
 
 A column of a batch has tens of megabytes. Arrow's own allocator and numpy ask for huge pages, which the kernel clears each time. By default
 every allocator returns a freed column to the kernel and gets it again, which was 40 % of a query worker's CPU. The settings below keep
