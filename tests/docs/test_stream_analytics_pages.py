@@ -7,6 +7,7 @@ from support.reference_pages import (
     BETTER,
     CASES,
     DIFFERENT,
+    EXAMPLES,
     FUNCTIONS,
     ONLY_HERE,
     PAGE,
@@ -46,6 +47,13 @@ def test_a_page_has_cases_with_results(page: Reference) -> None:
     assert set(page.found_cases()) <= scripts().keys()
     assert page.verdict in (SAME, BETTER, DIFFERENT)
     assert page.note or page.verdict == SAME, "what is better or different is said"
+
+
+def test_every_case_of_an_example_is_about_a_page() -> None:
+    """Its page names the functions that it calls, or the case itself."""
+    examples = {name for name in scripts() if name.startswith(EXAMPLES)}
+    assert len(examples) > 20
+    assert examples <= {name for page in references() for name in page.found_cases()}
 
 
 @pytest.mark.parametrize("name", ONLY_HERE)

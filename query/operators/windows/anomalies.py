@@ -107,9 +107,14 @@ def _capital(window: Floats) -> float:
         spread = np.sqrt(np.maximum(count * np.cumsum(distance * distance) - np.cumsum(distance) ** 2, 0)) / count
     spread[0] = 1.0
     width = np.maximum(math.sqrt(2) * np.nan_to_num(spread, nan=np.inf, posinf=np.inf), _BANDWIDTH_MIN)
-    later, earlier = np.tril_indices(len(window), -1)
-    terms = _tails(window[later], window[earlier], width[later - 1])
-    upper = np.add.reduceat(terms, count * (count - 1) // 2) / (count * 2.0 ** (_FRACTION_BITS + 1))
+    upper = np.empty(len(count))
+    for rows in cut(count, _TERMS_MAX):
+        # Each of these rows beside all rows before it.
+        before = count[rows]
+        later = np.repeat(before, before)
+        starts = np.cumsum(before) - before
+        terms = _tails(window[later], window[np.arange(len(later)) - np.repeat(starts, before)], width[later - 1])
+        upper[rows] = np.add.reduceat(terms, starts) / (before * 2.0 ** (_FRACTION_BITS + 1))
     # Among n + 1 exchangeable rows no p-value is below 1 / (n + 1): one row alone never is a change.
     p = np.clip(2 * np.minimum(upper, 1 - upper), 1 / (count + 1), P_MAX)
     largest = capital = 0.0

@@ -17,6 +17,7 @@ from support.query_oracle import Event
 from support.script_runs import answers_of
 
 from ordering.errors import QueryError
+from query.operators.windows import anomalies
 from query.operators.windows.anomalies import error_function
 
 SECOND = 1_000_000
@@ -105,6 +106,16 @@ def _agree(function: str, values: list[Any], cuts: list[int], reference: Any) ->
         assert score["IsAnomaly"] == is_anomaly or is_near_limit(score["Score"], function)
 
 
+def test_a_long_history_is_computed_in_portions_that_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of 1,200 rows, as the example of Stream Analytics' page has it, takes a portion for each dozen rows."""
+    window = np.random.default_rng(3).normal(20, 3, 1201)
+    in_portions = anomalies._capital(window)
+    monkeypatch.setattr(anomalies, "_TERMS_MAX", 10**6)
+    assert anomalies._capital(window) == in_portions
+    monkeypatch.setattr(anomalies, "_TERMS_MAX", 1)
+    assert anomalies._capital(window[:40]) == pytest.approx(change(window[:40].tolist(), 80, 1200)[1])
+
+
 def is_near_limit(score: float, function: str) -> bool:
     """Whether rounding may decide on which side of the limit a score lies."""
     level = 1 - float(function.split(",")[1]) / 100
@@ -143,7 +154,7 @@ def test_a_row_that_does_not_meet_when_has_no_score_and_is_no_history() -> None:
         ("AnomalyDetection_SpikeAndDip(v, 95, 1, 'dips') OVER (LIMIT DURATION(hour, 1))", "from 2 to 10000"),
         ("AnomalyDetection_SpikeAndDip(v, 95, 9, 'up') OVER (LIMIT DURATION(hour, 1))", "no such mode"),
         ("AnomalyDetection_ChangePoint(*, 95, 9) OVER (LIMIT DURATION(hour, 1))", "takes a value"),
-        ("AnomalyDetection_ChangePoint(v, 95, 1001) OVER (LIMIT DURATION(hour, 1))", "from 2 to 1000"),
+        ("AnomalyDetection_ChangePoint(v, 95, 2001) OVER (LIMIT DURATION(hour, 1))", "from 2 to 2000"),
         ("AnomalyDetection_ChangePoint(v, 95, 9)", "how far back"),
     ],
 )

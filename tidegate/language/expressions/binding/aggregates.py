@@ -44,7 +44,7 @@ _ARGUMENTS = {
 # What AnomalyDetection_SpikeAndDip looks for.
 _MODES = ("spikes", "dips", "spikesanddips")
 # The longest history of anomaly detection, in rows: the work for a change point grows with its square.
-HISTORY_MAX = {"anomalydetection_changepoint": 1_000, "anomalydetection_spikeanddip": 10_000}
+HISTORY_MAX = {"anomalydetection_changepoint": 2_000, "anomalydetection_spikeanddip": 10_000}
 _EXAMPLES = {
     "anomalydetection_changepoint": "AnomalyDetection_ChangePoint(delay, 80, 120) OVER (LIMIT DURATION(minute, 20))",
     "anomalydetection_spikeanddip": "AnomalyDetection_SpikeAndDip(delay, 95, 120, 'spikesanddips') OVER (LIMIT DURATION(minute, 2))",

@@ -63,6 +63,8 @@ class MetadataBinder:
             return self.names.of_row(of_input.name, Header(path[1]), offset)
         if folded[:1] in (("eventhub",), ("blob",), ("blobname",), ("bloblastmodifiedutctime",)):
             fix = "leave it out, or let the producer write the value into the payload or a header"
+            if folded == ("eventhub",):
+                fix = f"name the properties one by one: {', '.join(name for name in _KNOWN if name.startswith('[EventHub]'))}"
             raise self.source.not_yet(args[1], f"the property {args[1].this} is", fix=fix)
         fix = suggest(str(args[1].this), _KNOWN, f"properties are {', '.join(_KNOWN)}")
         raise self.source.error("FUNCTION", args[1], f"there is no property {args[1].this}", fix=fix, example=_EXAMPLE)

@@ -36,15 +36,15 @@ _SPELLINGS = {
     "dayofyear": "dy y",
     "day": "dd d",
     "week": "wk ww",
-    "weekday": "dw",
+    "weekday": "dw w",
     "hour": "hh",
     "minute": "mi n",
     "second": "ss s",
     "millisecond": "ms",
     "microsecond": "mcs",
 }
-# The unit of each word, abbreviations included.
-DATE_PARTS = {name: unit for unit, short in _SPELLINGS.items() for name in (unit, *short.split())}
+# The unit of each word: abbreviations included, and plurals, which Stream Analytics' own examples have.
+DATE_PARTS = {name: unit for unit, short in _SPELLINGS.items() for name in (unit, f"{unit}s", *short.split())}
 
 
 def _datetime(value: TypedSql) -> str:

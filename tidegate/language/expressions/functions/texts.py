@@ -19,6 +19,9 @@ from tidegate.language.expressions.kinds import Kind
 # A longer text made by REPLICATE or SPACE is NULL.
 REPEATED_CHARACTERS_MAX = 1_000_000
 
+# What .NET calls white space, which TRIM and its halves remove in Stream Analytics, unlike those of T-SQL.
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
 # DuckDB's greatest and least ignore NULL, hence the NULL checks; its texts are shorter than 2**31 characters, hence the bound.
 _CHARACTERS_MAX = 2**31 - 1
 _FIRST = f"CAST(least(greatest({{1}}, 0), {_CHARACTERS_MAX}) AS BIGINT)"
@@ -33,9 +36,10 @@ _SUBSTRING = (
 
 _CHARACTER = "CASE WHEN {0} BETWEEN 0 AND 1114111 AND {0} NOT BETWEEN 55296 AND 57343 THEN chr(CAST({0} AS INTEGER)) END"
 _REPLICATE = f"CASE WHEN {{1}} >= 0 AND CAST(length({{0}}) AS HUGEINT) * {{1}} <= {REPEATED_CHARACTERS_MAX} THEN repeat({{0}}, {{1}}) END"
+# From the first character on at least; behind the last one the result is empty.
 _STUFF = (
-    "CASE WHEN {1} BETWEEN 1 AND length({0}) AND {2} >= 0 THEN "
-    "left({0}, {1} - 1) || coalesce({3}, '') || substring({0}, {1} + least({2}, length({0}))) END"
+    "CASE WHEN {1} IS NULL OR {2} IS NULL THEN NULL WHEN {1} > length({0}) THEN '' ELSE "
+    "left({0}, greatest({1}, 1) - 1) || coalesce({3}, '') || substring({0}, greatest({1}, 1) + least(greatest({2}, 0), length({0}))) END"
 )
 _SPACE = f"CASE WHEN {{0}} BETWEEN 0 AND {REPEATED_CHARACTERS_MAX} THEN repeat(' ', {{0}}) END"
 # The cast of '' to BIGINT always fails: texts of unequal length are an error, as in T-SQL.
@@ -67,9 +71,9 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "len": Function(1, 1, text_rule("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
     "lower": Function(1, 1, text_rule("lower({})"), Kind.NVARCHAR),
     "upper": Function(1, 1, text_rule("upper({})"), Kind.NVARCHAR),
-    "ltrim": Function(1, 1, text_rule("ltrim({}, ' ')"), Kind.NVARCHAR),
-    "rtrim": Function(1, 1, text_rule("rtrim({}, ' ')"), Kind.NVARCHAR),
-    "trim": Function(1, 1, text_rule("trim({}, ' ')"), Kind.NVARCHAR),
+    "ltrim": Function(1, 1, text_rule(f"ltrim({{}}, '{_WHITE_SPACE}')"), Kind.NVARCHAR),
+    "rtrim": Function(1, 1, text_rule(f"rtrim({{}}, '{_WHITE_SPACE}')"), Kind.NVARCHAR),
+    "trim": Function(1, 1, text_rule(f"trim({{}}, '{_WHITE_SPACE}')"), Kind.NVARCHAR),
     "left": Function(2, 2, text_rule(_LEFT, numbers=(1,)), Kind.NVARCHAR),
     "right": Function(2, 2, text_rule(_RIGHT, numbers=(1,)), Kind.NVARCHAR),
     "substring": Function(3, 3, text_rule(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),

@@ -1,0 +1,9 @@
+WITH some AS (SELECT * FROM i TIMESTAMP BY at WHERE i.type = 'thermostat' AND id IS NOT NULL)
+SELECT id, growth = v - LAG(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1)), LAG(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1) WHEN v IS NOT NULL) AS before,
+    LAST(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1) WHEN v IS NOT NULL) AS last, LAST(System.Timestamp()) OVER (PARTITION BY id LIMIT DURATION(hour, 1) WHEN v > 50) AS hot,
+    AVG(v) OVER (PARTITION BY id LIMIT DURATION(minute, 5)) AS mean
+INTO o FROM i TIMESTAMP BY at
+SELECT LAG(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1)) AS before INTO of_some FROM some
+SELECT id, v INTO crossed FROM i TIMESTAMP BY at
+WHERE type = 'thermostat' AND v > 100 AND LAG(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1) WHEN type = 'thermostat' AND v IS NOT NULL) <= 100
+SELECT 1 AS alert INTO alerts FROM i TIMESTAMP BY at WHERE MAX(v) OVER (PARTITION BY id LIMIT DURATION(hour, 1)) = 40

@@ -1,0 +1,1 @@
+SELECT GetMetadataPropertyValue(a, 'EventHub') AS properties INTO out FROM a TIMESTAMP BY at
