@@ -16,7 +16,8 @@ from query.start.bound_zones import zones_binding
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
-from tidegate.language.expressions.tree import CaseFolded, Cast
+from tidegate.language.expressions.functions.catalog import VERSIONS
+from tidegate.language.expressions.tree import Call, CaseFolded, Cast, Expr
 from tidegate.platform.checkpoint.binding import TASKS
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -39,6 +40,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
         **zones_binding(plan.plans),
         **geography_binding(plan.plans),
         **functions_binding(plan.plans),
+        **versions_binding(plan.plans),
         **_join_binding(plan),
         **start_binding(start),
         # A bounded recount leaves out later results, so no other run can continue it in the order of the log.
@@ -58,7 +60,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
 def query_text(plans: Sequence[Plan], reads: Iterable[str]) -> str:
     """Return which query computes results, from which ordered topics, as text: two runs with the same text compute the same."""
     types = types_and_case(plans)
-    functions = [f"{name} {text}" for name, text in functions_binding(plans).items()]
+    functions = [f"{name} {text}" for name, text in (functions_binding(plans) | versions_binding(plans)).items()]
     head = [f"reads {', '.join(reads)}", f"types {types['types']}; case {types['case']}", *functions]
     return "\n".join([*head, *(plan.explain() for plan in plans)])
 
@@ -68,11 +70,21 @@ def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
     Return what the text of plans does not show: declared types of fields, and whether comparisons of texts ignore case. Two scripts whose
     plans print alike and that agree in this compute the same.
     """
-    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
-    exprs = [expr for node in nodes for expr in exprs_in(node)]
+    exprs = _exprs_in(plans)
     types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
     folds = any(isinstance(expr, CaseFolded) for expr in exprs)
     return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
+
+
+def versions_binding(plans: Sequence[Plan]) -> dict[str, str]:
+    """Return the field that holds the versions of the functions that a query calls; nothing if none of them ever gave other values."""
+    called = sorted({expr.name for expr in _exprs_in(plans) if isinstance(expr, Call)} & VERSIONS.keys())
+    return {"function_versions": ", ".join(f"{name} {VERSIONS[name]}" for name in called)} if called else {}
+
+
+def _exprs_in(plans: Sequence[Plan]) -> list[Expr]:
+    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
+    return [expr for node in nodes for expr in exprs_in(node)]
 
 
 def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from query.reference.watch import TakenVersions
 from query.stage.offsets import QueryOffset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_substream
+from tidegate.language.expressions.functions.catalog import FUNCTIONS, VERSIONS
 from tidegate.platform.checkpoint.binding import read_binding
 from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start
 from tidegate.platform.kafka.admin import Admin, Topic
@@ -182,6 +183,26 @@ def named(refusal: RefusedError) -> list[str]:
 LEFT = Promise(C_US, 7, 0, C_US - 1, {})
 # In the topic of output x each channel has one result after its last CTI.
 LEFT_IN_X = Promise(C_US, 8, 1, C_US, {Substream(0, b"k"): [C_US]})
+
+
+def test_a_function_that_gave_other_values_before_is_not_continued(scene: Scene) -> None:
+    """A checkpoint made before the function was changed does not name its version; one of a query without it goes on."""
+    assert VERSIONS.keys() <= FUNCTIONS.keys()
+    calls = BY_KEY.replace("COUNT(*)", "SUM(POWER(v, 2))")
+    for sql, versions in ((BY_KEY.format("y"), None), (calls.format("x"), "power 2")):
+        plan = scene.ran(sql)
+        bound = read_binding(Path(plan.checkpoint)) or {}
+        assert bound.pop("function_versions", None) == versions
+        (Path(plan.checkpoint) / "settings.json").write_text(json.dumps(bound))
+        if versions is None:
+            scene.prepare(sql, LAST)
+            scene.lose(plan)
+    refusal = scene.refused(sql, "TG-CHECKPOINT-SETTINGS")
+    assert "function_versions: (unset) -> power 2" in str(refusal)
+    assert scene.prepare(calls.format("anew")).promises == ({},)
+    scene.lose(plan)
+    assert refusal.example == "--start last-stopped"
+    assert scene.prepare(sql, LAST).promises == (dict.fromkeys(range(plan.buckets), LEFT_IN_X),)
 
 
 @pytest.mark.parametrize("folders", ["none", "date"])

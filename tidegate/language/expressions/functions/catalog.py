@@ -34,6 +34,9 @@ _CALLABLE_TABLES = (NUMERIC_FUNCTIONS, TEXT_FUNCTIONS, CONDITIONAL_FUNCTIONS, DA
 
 # Every function and operator by its name in lower case, but for column functions.
 FUNCTIONS: dict[str, Function] = OPERATORS | {name: function for table in _CALLABLE_TABLES for name, function in table.items()}
+# The version of each function and operator that once gave other values, counted from 1: a run that was begun with another one is not
+# continued. A function that is changed gets the next number here.
+VERSIONS = {**dict.fromkeys(("power", "&", "|", "^", "~"), 2), **dict.fromkeys(("trim", "ltrim", "rtrim", "stuff"), 2)}
 # The functions that are called if a pattern is no constant.
 PATTERN_CALLS = column_patterns.PATTERN_CALLS
 # What a script can call by name.
