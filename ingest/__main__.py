@@ -41,14 +41,13 @@ def ingest(
     from contextlib import ExitStack
 
     from ingest import PYTHON_MODULES
+    from ingest.input_order import order_by_imports
     from tidegate.platform.checkpoint.binding import checkpoint_folder
     from tidegate.platform.checkpoint.claim import check_not_resetting, claim
     from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
-    from tidegate.platform.spark.offset_log import checkpoint_state
-    from tidegate.platform.spark.worker_log import WorkerLog
 
     separate_stderr()
     keep_files_private()
@@ -61,26 +60,24 @@ def ingest(
     for folder in folders:
         claim(folder)
         check_not_resetting(folder)
-    # All inputs share one Spark session: its log lies in the first input's checkpoint folder.
-    worker_log = WorkerLog(folders[0])
-    comes_back = any(checkpoint_state(folder) != "empty" for folder in folders)
     title = f"ingest {' '.join(names)}"
     with ExitStack() as running:
-
-        def start_spark() -> EarlySession:
-            return running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0], PYTHON_MODULES))
-
-        # If a job is restarted, Spark starts while it is prepared, to save time. A new job may still be refused, so Spark starts
-        # afterwards.
-        spark = start_spark() if comes_back else None
+        # Spark starts while the job is imported and prepared. All inputs share one session: its log lies in the first input's checkpoint
+        # folder.
+        spark = running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0], PYTHON_MODULES))
+        claim(folders[0])
         from ingest import job
         from ingest.run import IngestRun, print_had_ended
         from tidegate.platform.checkpoint.ended_run import RunEnded
         from tidegate.platform.checkpoint.output_start import parse_start
+        from tidegate.platform.spark.worker_log import WorkerLog
 
+        worker_log = WorkerLog(folders[0])
+
+        spark.begin()
         requested = parse_start(start, now_us)
         prepared = []
-        for name in job.order_by_imports(settings, names):
+        for name in order_by_imports(settings, names):
             try:
                 prepared.append(job.prepare(settings, name, until_end, requested))
             except RunEnded as ended:
@@ -90,7 +87,7 @@ def ingest(
         # Those that were missing are there now.
         for folder in folders:
             claim(folder)
-        run = IngestRun(prepared, settings, spark or start_spark(), as_json=format is Format.JSON)
+        run = IngestRun(prepared, settings, spark, as_json=format is Format.JSON)
         run.run(title, worker_log, isolates=on_failure is OnFailure.CONTINUE)
 
 

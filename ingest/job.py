@@ -49,21 +49,6 @@ from tidegate.platform.spark.state_store import StageProcessor
 _log = get_logger("ingest")
 
 
-def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
-    """Return the inputs *names*, each once and after the input whose CTIs it imports; SettingError if an input is unknown."""
-    ordered: dict[str, None] = {}
-
-    def add(name: str) -> None:
-        driver = settings.input(name).import_ctis_from
-        if driver is not None and driver in names and driver not in ordered:
-            add(driver)
-        ordered[name] = None
-
-    for name in names:
-        add(name)
-    return list(ordered)
-
-
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
     """
     Survey topics, journal and checkpoint, decide how the input *name* continues, and apply the decision; return the plan and the point

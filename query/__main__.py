@@ -40,12 +40,15 @@ def query(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Run one query over an ordered topic; it stops by itself when its input has ended."""
+    from query import PYTHON_MODULES
     from query.listed import find_query
     from query.run import QueryRun, QueryStart, print_had_ended
+    from tidegate.platform.checkpoint.claim import claim
     from tidegate.platform.checkpoint.ended_run import RunEnded
     from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
+    from tidegate.platform.spark.early_session import EarlySession
     from tidegate.platform.spark.launch.private_folder import keep_files_private
 
     keep_files_private()
@@ -55,12 +58,16 @@ def query(
     asked, as_json = find_query(settings, script, into, start), format is Format.JSON
     until_us = parse_time_flag(until, "--until")
     starting = QueryStart(settings, asked)
-    try:
-        prepared = starting.prepare(until_us=INFINITY if until_us is None else until_us, until_end=until_end)
-    except RunEnded as ended:
-        print_had_ended(starting, ended, as_json=as_json)
-        return
-    QueryRun(settings, starting, prepared, as_json=as_json).run()
+    claim(starting.folder)
+    # Spark starts while the job is prepared.
+    with EarlySession(settings, f"query-{starting.output}", starting.folder, PYTHON_MODULES) as spark:
+        spark.begin()
+        try:
+            prepared = starting.prepare(until_us=INFINITY if until_us is None else until_us, until_end=until_end)
+        except RunEnded as ended:
+            print_had_ended(starting, ended, as_json=as_json)
+            return
+        QueryRun(settings, starting, prepared, spark, as_json=as_json).run()
 
 
 def plan(

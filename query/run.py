@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ordering.ticks import INFINITY
-from query import PYTHON_MODULES, job
+from query import job
 from query.config import QueryPlan
 from query.listed import RequestedQuery
 from query.running_query import RunningQuery
@@ -24,7 +24,7 @@ from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, drive
-from tidegate.platform.spark.session import end_session, start_session
+from tidegate.platform.spark.early_session import EarlySession
 from tidegate.platform.spark.worker_log import WorkerLog
 from tidegate.records.result_columns import Column
 
@@ -73,10 +73,10 @@ class QueryStart:
 class QueryRun:
     """The run of one query in a process of its own; with *as_json* programs read what it prints."""
 
-    def __init__(self, settings: Settings, start: QueryStart, plan: QueryPlan, *, as_json: bool) -> None:
-        self._settings, self._as_json, self._folder = settings, as_json, start.folder
+    def __init__(self, settings: Settings, start: QueryStart, plan: QueryPlan, spark: EarlySession, *, as_json: bool) -> None:
+        self._settings, self._spark, self._as_json, self._folder = settings, spark, as_json, start.folder
         self._metrics = Metrics(settings.metrics.port, settings.metrics.host)
-        self._cluster = Cluster(settings, start.folder, lambda: self._spark)
+        self._cluster = Cluster(settings, start.folder, spark.get)
         self._running = RunningQuery(settings, plan, start.selected, self._metrics, self._cluster.waiting)
         self._worker_log = WorkerLog(start.folder)
 
@@ -99,14 +99,11 @@ class QueryRun:
                 self._metrics.set_jobs({f"query {name}": own, **running.sinks.poll(self._metrics)})
                 self._metrics.set_executors(self._cluster.executors_wanted, self._cluster.executors_held)
 
-            self._spark = start_session(settings, f"query-{name}", self._folder, PYTHON_MODULES)
-            try:
-                driven = DrivenQuery(name, lambda: job.start(self._spark, settings, running.plan, on_reports), self._folder)
-                drive([driven], stop, on_tick, is_ready=self._cluster.is_ready)
-                if running.is_finished:
-                    running.finish_sinks(on_tick, lambda: stop.is_signalled)
-            finally:
-                end_session(self._spark)
+            self._spark.get()
+            driven = DrivenQuery(name, lambda: job.start(self._spark.get(), settings, running.plan, on_reports), self._folder)
+            drive([driven], stop, on_tick, is_ready=self._cluster.is_ready)
+            if running.is_finished:
+                running.finish_sinks(on_tick, lambda: stop.is_signalled)
         print_end(name, running.progress.line(), running.summary(), as_json=self._as_json)
 
 

@@ -9,7 +9,8 @@ import pytest
 from pyspark import cloudpickle
 from support.ingest_plans import ingest_plan
 
-from ingest.job import order_by_imports, source
+from ingest.input_order import order_by_imports
+from ingest.job import source
 from ordering.errors import SettingError
 from tidegate.platform.settings.load import load
 

@@ -380,9 +380,10 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
 
     from tidegate.platform.settings.load import load
     from tidegate.platform.spark.session import start_session
+    from tidegate.platform.spark.starting import StartingSpark
 
     os.environ["PYSPARK_PYTHON"] = str(folder / SHIM)
-    spark = start_session(load(folder / "tidegate.toml"), "tests", folder)
+    spark = start_session(StartingSpark(load(folder / "tidegate.toml"), "tests", folder))
     conf = spark.sparkContext._jsc.sc().conf()
     looking = selectors.DefaultSelector()
     looking.register(listening, selectors.EVENT_READ)

@@ -12,7 +12,7 @@ from support.hostile_modules import plant_modules
 
 from tidegate.basics.safe_path import protect_processes
 from tidegate.platform.settings.load import Settings
-from tidegate.platform.spark.session import _set_environment
+from tidegate.platform.spark.starting import _set_environment
 
 TELL = "import sys; print(*sys.path, sep='|')"
 IMPORTED_BY_M = "import runpy, sys; print(*sys.modules)"

@@ -10,8 +10,8 @@ from ordering.errors import GapError, QueryError, RefusedError, SettingError, Ti
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.driver import GONE
+from tidegate.tools.pipeline.choice import choose
 from tidegate.tools.pipeline.keeping import PAUSE_MAX_S, KeptStage, Phase, describe, is_final, keep_going
-from tidegate.tools.pipeline.selection import choose
 from tidegate.tools.pipeline.stages import Figures, Stage
 
 

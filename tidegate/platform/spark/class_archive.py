@@ -27,6 +27,7 @@ from tidegate.platform.spark.data_source import RangePlanner, Ranges, make_sourc
 from tidegate.platform.spark.options import JAVA_OPTIONS, archive_path
 from tidegate.platform.spark.privates import stop_jvm
 from tidegate.platform.spark.session import StatefulStage, start_session, start_stage
+from tidegate.platform.spark.starting import StartingSpark
 
 _SECONDS_MAX = 180
 _SCHEMA = StructType([StructField("label", IntegerType())])
@@ -67,7 +68,7 @@ def _record_archive(target: Path) -> None:
         recording = f"-XX:ArchiveClassesAtExit={target} -Xlog:cds=off -Xlog:cds+dynamic=off"
         conf = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {recording}"}
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
-        spark = start_session(settings, "class-archive", Path(work))
+        spark = start_session(StartingSpark(settings, "class-archive", Path(work)))
         stage = StatefulStage("class-archive", work, 1, until_end=True)
         source = make_source(_OneBatchPlanner, _SCHEMA)
         start_stage(spark, source, _CountingProcessor(), stage, str, lambda reports: None).awaitTermination()

@@ -1,7 +1,8 @@
 """
 A Spark session started in the background: its JVM takes seconds, in which a resuming job can look at its topics.
 
-Law: the job's own output still goes to the terminal. A refused job does not wait for Spark: the JVM ends with the process.
+Law: the job's own output still goes to the terminal. A refused job does not wait for Spark: it ends the JVM, and leaves no
+folder behind that was not there before.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from tidegate.platform.settings.load import Settings
-from tidegate.platform.spark.session import end_session, start_session
+from tidegate.platform.spark.starting import StartingSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def separate_stderr() -> None:
@@ -27,22 +30,43 @@ def separate_stderr() -> None:
 class EarlySession:
     """
     A starting Spark session, as a context manager that stops it at the end; Spark's log goes to *folder*, made when missing. The job's
-    Python processes import *modules*.
+    Python processes import *modules*. The JVM starts at once, the session once :meth:`begin` is called. Raises as StartingSpark.
     """
 
     def __init__(self, settings: Settings, job: str, folder: Path, modules: Sequence[str] = ()) -> None:
+        self._is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
+        self._starting = StartingSpark(settings, job, folder, modules)
         self._executor = ThreadPoolExecutor(1, "spark")
-        self._started: Future[SparkSession] = self._executor.submit(start_session, settings, job, folder, modules)
+        self._started: Future[SparkSession] | None = None
+
+    def begin(self) -> Future[SparkSession]:
+        """
+        Start the session in the background, once this process's own modules are imported: of modules that import each other in a circle, as
+        PySpark's do, two threads that import at the same time may see half.
+        """
+        if self._started is None:
+            from tidegate.platform.spark.session import start_session
+
+            self._started = self._executor.submit(start_session, self._starting)
+        return self._started
 
     def get(self) -> SparkSession:
         """Wait for the session and return it. Raises TidegateError: Java is missing or Spark does not start."""
-        return self._started.result()
+        return self.begin().result()
 
     def __enter__(self) -> EarlySession:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self._started.done() and self._started.exception() is None:
+        if self._started is not None and self._started.done() and self._started.exception() is None:
+            from tidegate.platform.spark.session import end_session
+
             end_session(self._started.result())
+        else:
+            self._starting.give_up()
+            if self._is_new:
+                with suppress(OSError):  # the job has left more than a log
+                    self._starting.log.unlink()
+                    self._starting.log.parent.rmdir()
         self._executor.shutdown(wait=False)

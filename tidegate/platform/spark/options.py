@@ -7,14 +7,13 @@ The options of Spark and its JVM on which results, speed and safety depend, with
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 from pathlib import Path
 
-import pyspark
-
 from tidegate.basics.secret_masking import SPARK_REDACTION
-from tidegate.platform.spark.privates import FILE_MANAGER, NO_GENERATED_CODE, STATE_STORE
+from tidegate.platform.spark.privates import CHECKED_VERSION, FILE_MANAGER, NO_GENERATED_CODE, STATE_STORE
 
 # Not the JVM's own temporary folder: Spark 4.3 changes socket paths to lower case, and limits them to 108 characters.
 SOCKETS = Path("/tmp")
@@ -80,6 +79,14 @@ def java_options(folder: Path, added: str = "") -> str:
     return " ".join(filter(None, (options, temporary, archive_option())))
 
 
+def spark_home() -> Path:
+    """Return the folder of the installed Spark, which is that of PySpark. It is not imported, which takes a tenth of a second."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None, "pyspark is not installed"
+    assert spec.origin is not None, spec
+    return Path(spec.origin).parent
+
+
 def archive_path() -> Path:
     """
     Return the path of the class archive for this installation of Spark and Java, whether it exists or not.
@@ -87,8 +94,8 @@ def archive_path() -> Path:
     Archives of one installation have the same name up to the last ``-``. The rest depends on when its jars were written, because the JVM
     ignores an archive of jars that were written at another time.
     """
-    folder = Path(pyspark.__file__).parent
-    name = f"{folder}|{pyspark.__version__}|{os.environ.get('JAVA_HOME', '') or 'java'}"
+    folder = spark_home()
+    name = f"{folder}|{CHECKED_VERSION}|{os.environ.get('JAVA_HOME', '') or 'java'}"
     written_ns = sorted(jar.stat().st_mtime_ns for jar in (folder / "jars").glob("*.jar"))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
     return cache / f"spark-{_digest(name)}-{_digest(repr(written_ns))}.jsa"

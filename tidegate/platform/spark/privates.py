@@ -24,12 +24,42 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from tidegate.platform.spark.launch.jvm import StartingJvm
+
 CHECKED_VERSION = "4.3.0"
 
 # ----- the driver's side of py4j
 
 # PySpark starts spark-submit with these arguments.
 SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
+# Where PySpark finds a JVM that is there already: its port and its password.
+GATEWAY_VARIABLES = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+# What spark-submit adds to Java's options.
+JVM_MODULE_OPTIONS = """\
+-XX:+IgnoreUnrecognizedVMOptions
+--add-modules=jdk.incubator.vector
+--add-opens=java.base/java.lang=ALL-UNNAMED
+--add-opens=java.base/java.lang.invoke=ALL-UNNAMED
+--add-opens=java.base/java.lang.reflect=ALL-UNNAMED
+--add-opens=java.base/java.io=ALL-UNNAMED
+--add-opens=java.base/java.net=ALL-UNNAMED
+--add-opens=java.base/java.nio=ALL-UNNAMED
+--add-opens=java.base/java.util=ALL-UNNAMED
+--add-opens=java.base/java.util.concurrent=ALL-UNNAMED
+--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED
+--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED
+--add-opens=java.base/sun.nio.ch=ALL-UNNAMED
+--add-opens=java.base/sun.nio.cs=ALL-UNNAMED
+--add-opens=java.base/sun.security.action=ALL-UNNAMED
+--add-opens=java.base/sun.util.calendar=ALL-UNNAMED
+--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED
+-Dio.netty.tryReflectionSetAccessible=true
+-Dio.netty.allocator.type=pooled
+-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE
+--sun-misc-unsafe-memory-access=allow
+--enable-native-access=ALL-UNNAMED
+-Dderby.connection.requireAuthentication=false
+"""
 # How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds.
 _BATCH_WAIT_S = 5
 
@@ -47,6 +77,22 @@ def start_jvm(properties: Path) -> None:
         os.environ.pop(SUBMIT_VARIABLE)
         if given is not None:
             os.environ[SUBMIT_VARIABLE] = given
+
+
+def adopt_jvm(jvm: StartingJvm) -> None:
+    """Use a JVM that PySpark has not started itself. Raises JvmEnded: it has ended."""
+    from pyspark import SparkContext
+
+    port, secret = jvm.wait()
+    names = dict(zip(GATEWAY_VARIABLES, (str(port), secret), strict=True))
+    os.environ.update(names)
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        for name in names:
+            del os.environ[name]
+    gateway: Any = SparkContext._gateway
+    gateway.proc = jvm.process
 
 
 def stop_jvm(timeout_s: float) -> None:

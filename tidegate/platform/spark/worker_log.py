@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.spark.starting import WORKER_LOG
 
-WORKER_LOG = "spark.log"
 WORKER_LOG_BYTES_MAX = 16 * 2**20
 
 

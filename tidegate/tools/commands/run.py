@@ -35,26 +35,19 @@ def run(
 ) -> None:
     """Run the inputs, the listed queries and the sinks of the configuration, all in one process."""
     from tidegate.platform.checkpoint.claim import claim
-    from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
-    from tidegate.platform.observe.logs import Ticks
-    from tidegate.platform.observe.stopping import stop_on_signal
-    from tidegate.platform.observe.terminal import standard_error
     from tidegate.platform.settings.load import load_assigned
-    from tidegate.platform.spark.cluster import Cluster
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
-    from tidegate.platform.spark.worker_log import WorkerLog
-    from tidegate.tools.commands.stack import own_stack
-    from tidegate.tools.pipeline.keeping import KeptStage, Phase, keep_going
-    from tidegate.tools.pipeline.selection import choose, make_stages
-    from tidegate.tools.pipeline.stages import PYTHON_MODULES, Surroundings, run_folder
+    from tidegate.tools.pipeline.choice import PYTHON_MODULES, choose, run_folder
 
     separate_stderr()
     keep_files_private()
     as_json = format is Format.JSON
     with ExitStack() as running:
         if stack:
+            from tidegate.tools.commands.stack import own_stack
+
             running.enter_context(own_stack())
         settings = load_assigned(config, assign)
         settings.require_secrets()
@@ -67,6 +60,20 @@ def run(
         claim(folder)
         needs_spark = any(not label.startswith("sink:") for label in labels)
         spark = running.enter_context(EarlySession(settings, "run", folder, PYTHON_MODULES)) if needs_spark else None
+
+        # All that follows is imported while Spark starts.
+        from tidegate.platform.metrics.job_metrics import Metrics
+        from tidegate.platform.observe.logs import Ticks
+        from tidegate.platform.observe.stopping import stop_on_signal
+        from tidegate.platform.observe.terminal import standard_error
+        from tidegate.platform.spark.cluster import Cluster
+        from tidegate.platform.spark.worker_log import WorkerLog
+        from tidegate.tools.pipeline.keeping import KeptStage, Phase, keep_going
+        from tidegate.tools.pipeline.selection import make_stages
+        from tidegate.tools.pipeline.stages import Surroundings
+
+        if spark is not None:
+            spark.begin()
         cluster = Cluster(settings, folder, _session_of(spark))
         worker_log, metrics = WorkerLog(folder), Metrics(settings.metrics.port, settings.metrics.host)
         failures: dict[str, TidegateError] = {}

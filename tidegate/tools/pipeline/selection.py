@@ -1,45 +1,20 @@
 """
-Which stages run, in the order of their data: an input before those that import its CTIs, a query after what it reads, a sink after its
-query.
+The stages that run, made in the order of their data: an input before those that import its CTIs, a query after what it reads, a sink
+after its query.
 
 Law: the order decides only how soon all stages run. A stage whose topic is not there yet waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from ingest.job import order_by_imports
 from ordering.errors import SettingError, TidegateError
 from query.listed import listed_query
-from tidegate.platform.settings.load import DEFAULT_FILE, Settings
-from tidegate.platform.settings.problems import choice_fix
+from tidegate.platform.settings.load import Settings
+from tidegate.tools.pipeline.choice import KINDS
 from tidegate.tools.pipeline.stages import PipelineIngest, PipelineQuery, SinkStage, Stage, Surroundings
-
-KINDS = ("ingest", "query", "sink")
-
-
-def labels_of(settings: Settings) -> list[str]:
-    """Return the stages of a configuration: its inputs, listed queries, and outputs whose stores a sink fills."""
-    sinks = [name for name, output in settings.outputs.items() if output.topic and output.stores and not output.sink_in_job]
-    return [
-        *(f"ingest:{name}" for name in order_by_imports(settings, list(settings.inputs))),
-        *(f"query:{name}" for name in settings.queries),
-        *(f"sink:{name}" for name in sinks),
-    ]
-
-
-def choose(settings: Settings, wanted: Iterable[str]) -> list[str]:
-    """Return the stages that *wanted* picks, all without any. Raises SettingError: there is none of that name, or none at all."""
-    known, picked = labels_of(settings), list(dict.fromkeys(wanted))
-    if not known:
-        what, fix = "the configuration has no stage", f"add an input, and the queries that read it, to {DEFAULT_FILE}"
-        raise SettingError(what, code="TG-SETTING-NAME", where="inputs", fix=fix, example='[queries.revenue]\nscript = "revenue.sql"')
-    for label in picked:
-        if label not in known:
-            raise SettingError(f"there is no stage {label}", code="TG-SETTING-NAME", where=DEFAULT_FILE, fix=choice_fix(label, known))
-    return [label for label in known if label in picked] if picked else known
 
 
 def make_stages(

@@ -12,13 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-import ingest
-import query
 from ingest import job as ingest_job
 from ingest.running_input import RunningInput
 from ordering.ticks import NEVER, format_duration
@@ -38,8 +35,6 @@ from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
 from tidegate.records.result_columns import Column
 
-# What the Python processes of these stages import.
-PYTHON_MODULES = (*ingest.PYTHON_MODULES, *query.PYTHON_MODULES)
 _READY_PAUSE_S = 0.25
 
 
@@ -260,14 +255,6 @@ class SinkStage(Stage):
 
     def summary(self) -> dict[str, Any]:
         return self._job.summary()
-
-
-def run_folder(settings: Settings, first: str) -> Path:
-    """
-    Return the folder of what belongs to the process, not to a stage: Spark's log. Processes run different stages, so the label of the
-    *first* one tells them apart.
-    """
-    return checkpoint_folder(settings, f"run-{first.replace(':', '-')}")
 
 
 def describe_pause(until_s: float) -> str:

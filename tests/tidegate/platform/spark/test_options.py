@@ -6,9 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tidegate.platform.spark import options
 from tidegate.platform.spark.options import archive_path, java_options
 
 
@@ -27,7 +27,7 @@ def test_a_jvm_starts_with_them_and_what_a_user_adds(tmp_path: Path, added: str)
 
 def test_jars_that_were_written_again_get_another_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM ignores an archive of jars written at another time, as those of a second installation in the same place."""
-    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(options, "spark_home", lambda: tmp_path)
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "spark.jar"
     jar.touch()

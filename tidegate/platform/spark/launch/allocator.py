@@ -15,7 +15,10 @@ Law: results do not depend on the allocator. An allocator that the user has prel
 from __future__ import annotations
 
 import ctypes.util
+import re
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
 # As many heaps as a worker has busy threads: one for each thread of librdkafka would cost memory. Freed pages stay with the process, large
@@ -24,6 +27,7 @@ _JEMALLOC = "narenas:4,dirty_decay_ms:-1,oversize_threshold:0,lg_extent_max_acti
 # No piece is kept in the fast lists, which must be swept if another thread frees. Columns of up to 256 MiB stay with the process.
 _KEPT_BYTES = 2**28
 _C_LIBRARY = f"glibc.malloc.mxfast=0:glibc.malloc.mmap_threshold={_KEPT_BYTES}:glibc.malloc.trim_threshold={_KEPT_BYTES}"
+_LDCONFIG = Path("/sbin/ldconfig")
 _COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
 
 
@@ -34,6 +38,16 @@ def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     columns = {name: environment.get(name, value) for name, value in _COLUMNS.items()}
     # A name without a folder: each machine looks it up when a worker starts.
-    if library := ctypes.util.find_library("jemalloc"):
+    if library := find_jemalloc():
         return {**columns, "LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
     return {**columns, "GLIBC_TUNABLES": environment.get("GLIBC_TUNABLES", _C_LIBRARY)}
+
+
+def find_jemalloc() -> str | None:
+    """Return the name by which this machine's loader finds jemalloc; None if it has none."""
+    if not _LDCONFIG.exists():
+        return ctypes.util.find_library("jemalloc")
+    # Where ldconfig knows of none, that function would ask compilers and linkers, for a tenth of a second of each start.
+    known = subprocess.run([_LDCONFIG, "-p"], capture_output=True, check=False).stdout.decode(errors="replace")
+    found = re.search(r"^\s*(libjemalloc\.so\S*) ", known, re.MULTILINE)
+    return found and found[1]

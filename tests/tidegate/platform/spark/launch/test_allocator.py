@@ -6,9 +6,11 @@ import ctypes.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tidegate.platform.spark.launch import allocator
 from tidegate.platform.spark.launch.allocator import allocator_environment
 
 COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
@@ -17,7 +19,7 @@ COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
 @pytest.fixture
 def jemalloc(monkeypatch: pytest.MonkeyPatch) -> str:
     """A machine with jemalloc."""
-    monkeypatch.setattr(ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
+    monkeypatch.setattr(allocator, "find_jemalloc", lambda: "libjemalloc.so.2")
     return "libjemalloc.so.2"
 
 
@@ -42,7 +44,7 @@ def test_an_allocator_that_the_user_chose_stays(jemalloc: str, library: str) -> 
 
 def test_without_jemalloc_the_c_library_is_told_to_keep_columns_and_no_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless the user has tuned it."""
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(allocator, "find_jemalloc", lambda: None)
     kept = "glibc.malloc.mmap_threshold=268435456:glibc.malloc.trim_threshold=268435456"
     assert allocator_environment({}) == COLUMNS | {"GLIBC_TUNABLES": f"glibc.malloc.mxfast=0:{kept}"}
     assert allocator_environment({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"})["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
@@ -56,3 +58,17 @@ def test_a_program_starts_with_what_is_told_on_this_machine_and_without_a_word()
         [sys.executable, "-c", program], env={**os.environ, **allocator_environment({})}, capture_output=True, text=True, check=True
     )
     assert (told.stdout.strip(), told.stderr) == (str(ctypes.util.find_library("jemalloc") is not None), "")
+
+
+def test_the_loader_is_asked_for_jemalloc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its newest name, as ldconfig lists it; where there is no ldconfig, whoever knows."""
+    listing = tmp_path / "ldconfig"
+    listing.write_text("#!/bin/sh\necho '2 libs found'\nprintf '\\tlibjemalloc.so.2 (libc6,x86-64) => /lib/libjemalloc.so.2\\n'\n")
+    listing.chmod(0o755)
+    monkeypatch.setattr(allocator, "_LDCONFIG", listing)
+    assert allocator.find_jemalloc() == "libjemalloc.so.2"
+    listing.write_text("#!/bin/sh\necho '1 libs found'\n")
+    assert allocator.find_jemalloc() is None
+    monkeypatch.setattr(allocator, "_LDCONFIG", tmp_path / "nowhere")
+    monkeypatch.setattr(ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
+    assert allocator.find_jemalloc() == "libjemalloc.so.2"
