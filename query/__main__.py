@@ -48,9 +48,10 @@ def query(
     from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.observe import logs
     from tidegate.platform.settings.load import load_assigned
-    from tidegate.platform.spark.early_session import EarlySession
+    from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
 
+    separate_stderr()
     keep_files_private()
     settings = load_assigned(config, assign)
     settings.require_secrets()

@@ -49,7 +49,9 @@ def test_services_that_do_not_answer_are_named_within_fifteen_seconds(stack: Sta
             ),
             "ingest without Redis": (
                 "TG-REDIS-UNREACHABLE",
-                space.start("ingest", "events", TIDEGATE_REDIS__URL=f"redis://:secret@{NOBODY}/0"),
+                space.start(
+                    "ingest", "events", TIDEGATE_REDIS__URL=f"redis://:secret@{NOBODY}/0", TIDEGATE_SPARK__CHECKPOINT_DIR="without-redis"
+                ),
             ),
         }
         for name, (code, job) in jobs.items():

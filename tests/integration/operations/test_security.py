@@ -374,7 +374,13 @@ def test_wrong_passwords_end_a_start_at_once(locked: Locked, tmp_path: Path) -> 
         wrong = {"TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD": "canary-wrong"}
         jobs = {
             "TG-KAFKA-AUTH": space.start("ingest", "events", **{**secrets_of(locked), **wrong}),
-            "TG-REDIS-AUTH": space.start("ingest", "events", **secrets_of(locked), TIDEGATE_REDIS__PASSWORD="canary-wrong"),
+            "TG-REDIS-AUTH": space.start(
+                "ingest",
+                "events",
+                **secrets_of(locked),
+                TIDEGATE_REDIS__PASSWORD="canary-wrong",
+                TIDEGATE_SPARK__CHECKPOINT_DIR="beside",  # both start at once
+            ),
         }
         for code, job in jobs.items():
             assert error_code(job) == code

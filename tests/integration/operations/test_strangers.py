@@ -212,8 +212,8 @@ def test_strangers_neither_end_a_job_nor_change_what_it_writes(scene: Scene) -> 
 
 
 def test_no_setting_stands_on_a_command_line(scene: Scene) -> None:
-    """From the start of the launcher to the end of the workers; options of a user go beside those of Tidegate."""
-    assert any("org.apache.spark.launcher.Main" in line for line in scene.command_lines), "the launcher was seen too"
+    """From the start of the JVM to the end of the workers; options of a user go beside those of Tidegate."""
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in scene.command_lines)
     assert any("worker_daemon" in line for line in scene.command_lines)
     assert [line for line in scene.command_lines if CANARY in line] == []
     assert scene.uses_archive == archive_path().exists()
