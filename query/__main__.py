@@ -80,11 +80,11 @@ def plan(
     format: Annotated[Format, typer.Option("--format", help="How it is printed; json: one object.")] = Format.TEXT,
 ) -> None:
     """Show what a query computes, needs and keeps, without running it."""
-    from query import job
     from query.listed import find_query
     from query.plan.never_null import columns_never_null
     from query.preview.display import PlanReport
-    from query.preview.forecast import GLANCE_S, forecast, retention_warnings
+    from query.preview.glance import GLANCE_S, retention_warnings
+    from query.script_plans import read_plans
     from query.start.bucket_layout import describe_parallelism
     from sinks.stores.checking import check_stores, describe_copies, warn_of_null_keys
     from tidegate.platform.checkpoint.output_start import parse_start
@@ -93,7 +93,7 @@ def plan(
 
     settings = load_assigned(config, assign)
     asked = find_query(settings, script, into)
-    plans = job.read_plans(settings, asked.script, asked.into)
+    plans = read_plans(settings, asked.script, asked.into)
     requested = parse_start(start, time.time_ns() // 1_000)
     outputs = [script_plan.output for script_plan in plans if script_plan.output in settings.outputs]
     paces = {output: str(settings.outputs[output].pace()) for output in outputs}
@@ -101,6 +101,8 @@ def plan(
     try:
         admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6 if requested else GLANCE_S)
         admin.check_reachable()
+        from query.preview.forecast import forecast
+
         known_forecast = forecast(settings, plans, admin, requested)
     except TidegateError as error:
         # Without --start, brokers are needed only for the forecast.

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ordering.protocol.punctuation import Roster, Spread
-from query.engine.exchange import Exchange
-from query.engine.program import Program
-from query.javascript.functions import ScriptFunction
 from query.plan.nodes import UNBOUNDED, Plan
-from query.reference.tables import ReferenceTable
 from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.language.expressions.tree import Expr
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 
-if TYPE_CHECKING:  # `tidegate local` runs without settings
+if TYPE_CHECKING:  # `tidegate local` runs without settings, `tidegate plan` without operators
+    from query.engine.exchange import Exchange
+    from query.engine.program import Program
+    from query.javascript.functions import ScriptFunction
+    from query.reference.tables import ReferenceTable
     from tidegate.platform.settings.tables.outputs import OutputSettings
     from tidegate.platform.settings.tables.references import ReferenceSettings
 
@@ -221,6 +221,8 @@ class QueryPlan:
 
     def program(self) -> Program:
         payloads = {feed.input: feed.payloads for feed in self.feeds}
+        from query.engine.program import Program
+
         return Program(self.plans, payloads, references=self.references, join_pairs_max=self.join_pairs_max)
 
 

@@ -21,20 +21,14 @@ from ordering.ticks import INFINITY
 from query.absent_columns import CODE, absent_in_topics, first_records_warning
 from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
-from query.reference.files import load_references
-from query.reference.polling import fill_empty, poll_at_start
-from query.script import read_script, read_script_text
-from query.sql.bind import bind_outputs
-from query.sql.input_clauses import names_in
+from query.reference.polling import poll_at_start
+from query.script import read_script_text
 from query.start.apply import apply
 from query.start.binding import bound_result_ids, bound_topic_ids
-from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.run_history import describe_run
 from query.start.survey import configured_output, survey_run, survey_topics
-from tidegate.language.expressions.binding.input_schema import InputSchema
-from tidegate.language.expressions.syntax.parse import Script
 from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.known_topics import KnownTopics
@@ -56,26 +50,6 @@ if TYPE_CHECKING:  # what only prepares or describes a job needs no Spark
     from structlog.typing import FilteringBoundLogger
 
 _log = get_logger("query")
-
-
-def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan, ...]:
-    """
-    Parse and bind a script (a file, or the name of a query that an installed package provides) against the configured inputs and outputs;
-    return a plan for each output, in the order of the script. *into* is the output given beside the script. QueryError: the script is
-    wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
-    """
-    return bind_plans(settings, read_script(script, functions=settings.functions), into, str(script))
-
-
-def bind_plans(settings: Settings, parsed: Script, into: str | None, where: str) -> tuple[Plan, ...]:
-    """As :func:`read_plans`, for a script that has been parsed; *where* is what errors call it."""
-    inputs = [table.schema_of_events(name) for name, table in settings.inputs.items()]
-    results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
-    fill_empty(settings.references, names_in(parsed))
-    references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
-    plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
-    check_over(plans, where)
-    return plans
 
 
 def record_query(settings: Settings, plan: QueryPlan, script: Path, into: str | None) -> None:

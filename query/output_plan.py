@@ -13,9 +13,9 @@ from typing import Any
 
 from ordering.errors import RefusedError, TidegateError
 from query.javascript.declarations import declare_recorded
-from query.job import bind_plans, read_plans
 from query.plan.nodes import Plan, Project, WindowedAggregate
 from query.plan.windows import Window
+from query.script_plans import bind_plans, read_plans
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import SystemTimestamp, WindowEnd
 from tidegate.platform.checkpoint.query_history import read_runs

@@ -11,6 +11,7 @@ from query import job
 from query.config import QueryPlan
 from query.listed import RequestedQuery
 from query.running_query import RunningQuery
+from query.script_plans import read_plans
 from query.start.survey import query_folder
 from sinks.copying.beside import check_beside, copy_rest
 from tidegate.platform.checkpoint.claim import check_not_resetting, claim
@@ -31,13 +32,13 @@ from tidegate.records.result_columns import Column
 
 class QueryStart:
     """
-    A query that is to be started, as *asked* for. Raises the errors of :func:`query.job.read_plans`, and StoreError: a store does not fit
-    the columns of the script.
+    A query that is to be started, as *asked* for. Raises the errors of :func:`query.script_plans.read_plans`, and StoreError: a store does
+    not fit the columns of the script.
     """
 
     def __init__(self, settings: Settings, asked: RequestedQuery) -> None:
         self._settings, self._asked = settings, asked
-        self._plans = job.read_plans(settings, asked.script, asked.into)
+        self._plans = read_plans(settings, asked.script, asked.into)
         self.output = self._plans[0].output
         # The columns of each output.
         self.selected: Mapping[str, Sequence[Column]] = {each.output: each.columns for each in self._plans}

@@ -85,6 +85,7 @@ query.config  query.extensions  query.lint_names  query.listed
 query.script  query.lint  query.extending  query.buckets  query.absent_columns  query.null_shares
 query.stage
 query.start
+query.script_plans
 query.job
 query.running_query  query.output_plan
 query.run  query.verify

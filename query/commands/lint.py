@@ -127,9 +127,9 @@ def _absent_columns(script: Path, config: Path, into: str | None) -> tuple[list[
 def _store_findings(script: Path, config: Path, into: str | None) -> tuple[list[Finding], list[str]]:
     """Return where the stores of the script's outputs do not fit (one that does not answer is a warning), and how results get there."""
     from ordering.errors import UnreachableError
-    from query.job import read_plans
     from query.lint import Finding
     from query.plan.never_null import columns_never_null
+    from query.script_plans import read_plans
     from sinks.stores.checking import check_stores, describe_copies, warn_of_null_keys
     from tidegate.platform.settings.load import load
 

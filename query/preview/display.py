@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordering.errors import TidegateError
 from ordering.ticks import NEVER, format_duration, format_tick
@@ -12,13 +12,15 @@ from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
 from query.plan.local_windows import zones_of
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, Recognize, ReferenceJoin, WindowedAggregate, walk
-from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
 from query.start.bound_geography import geography_binding, uses_geography
 from tidegate.language.expressions.functions.geography import library_versions, package_versions
 from tidegate.language.time_zones.database import database_version
 from tidegate.platform.settings.tables.references import ReferenceSettings
+
+if TYPE_CHECKING:  # without brokers there is none
+    from query.preview.forecast import Forecast
 
 RETENTION = "TG-LINT-RETENTION"
 KEEP_LONGER = "a start may need events that are deleted by then: keep events longer (retention), or shorten the window"

@@ -7,7 +7,7 @@ Sizes and durations are estimates and name their basis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from query.absent_columns import absent_in_topics
 from query.columns.events import events_table, for_operators
 from query.config import Feed, Partition, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
+from query.preview.glance import GLANCE_S, retention_warnings
+from query.script_plans import read_plans
 from query.start.apply import locate
 from query.start.decide import decide, plan_layout
 from query.start.survey import TopicSurvey, survey_run, survey_topics
@@ -33,8 +35,6 @@ from tidegate.platform.observe.recovery_report import Recovery, ReplayReport, du
 from tidegate.platform.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
-# How long plan and lint wait for a broker that they do not need.
-GLANCE_S = 2.0
 # How fast a job catches up if no run of it was measured: 100,000 records a second, after ten seconds to start.
 ASSUMED_REPLAY = ReplayReport(100_000, 1.0, 10.0)
 
@@ -159,20 +159,10 @@ def newest_absent_columns(settings: Settings, script: Path, into: str | None = N
 
     TidegateError: the brokers do not answer soon, or a topic is missing.
     """
-    plans = job.read_plans(settings, script, into)
+    plans = read_plans(settings, script, into)
     admin = Admin(settings.kafka.client_properties(), GLANCE_S)
     admin.check_reachable()
     return absent_in_topics(plan_layout(settings, plans, survey_topics(settings, plans, admin)), admin)
-
-
-def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
-    """Return a warning for each input whose topic keeps events for less time (microseconds by input) than a plan looks back."""
-    short = [(plan, name) for plan in plans for name in plan.inputs if retentions_us.get(name, UNBOUNDED) < plan.lookback_us]
-    return [f"{plan.output} looks {_describe_lookback(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
-
-
-def _describe_lookback(plan: Plan) -> str:
-    return "back without limit" if plan.lookback_us == UNBOUNDED else f"{format_duration(plan.lookback_us)} back"
 
 
 def _retentions_us(ordered: Mapping[str, Topic]) -> dict[str, int]:

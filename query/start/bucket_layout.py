@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed, QueryPlan
-from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
 from query.plan.parallelism import decide_parallelism, keys_text
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.binding.names import InputNames
 from tidegate.language.expressions.syntax.errors import Source
 from tidegate.language.expressions.tree import Cast, Expr
-from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+
+if TYPE_CHECKING:  # who only describes a layout asks no broker
+    from query.engine.exchange import Exchange
+    from tidegate.platform.kafka.admin import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ def plan_buckets(
     if parallelism.is_by_partition and buckets == feeds[0].partitions:
         return BucketLayout(buckets, by_partition=True)
     if parallelism.keys:
+        from query.engine.exchange import Exchange
+
         return BucketLayout(buckets, exchange=Exchange(parallelism.keys, buckets))
     return BucketLayout(feeds[0].partitions, by_partition=True) if parallelism.is_by_partition else BucketLayout(1)
 

@@ -20,8 +20,8 @@ from ordering.model.step import Released
 from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
 from query.buckets.result_channel import Sheet
 from query.javascript.declarations import declare_recorded
-from query.job import bind_plans
 from query.plan.nodes import UNBOUNDED, Plan
+from query.script_plans import bind_plans
 from query.start.binding import query_text
 from query.start.recount import KnownRun, Recount, plan_recount
 from query.start.run_history import first_us, is_readable, output_key, own_from_us, promises_of, written_places

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ordering.errors import SettingError
-from query.job import read_plans
 from query.plan.nodes import Plan
+from query.script_plans import read_plans
 from tidegate.platform.settings.load import Settings
 from tidegate.records.result_columns import Column
 

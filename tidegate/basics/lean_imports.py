@@ -15,6 +15,7 @@ says less.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.util
 import sys
 import textwrap
@@ -27,6 +28,8 @@ from typing import Any
 
 _Around = dict[str, Callable[[], AbstractContextManager[None]]]
 
+# How many more objects than before live when Python looks for cycles.
+_COLLECT_AT = 70_000
 # What a dataclass has beside its constructor.
 _LATE_METHODS = {"__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__"}
 
@@ -34,6 +37,7 @@ _LATE_METHODS = {"__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "
 def import_leanly() -> None:
     """Import these libraries leanly from now on, in a process of one thread so far."""
     if not any(isinstance(finder, _LeanFinder) for finder in sys.meta_path):
+        gc.set_threshold(_COLLECT_AT, *gc.get_threshold()[1:])
         around: _Around = {"pyarrow": _without_pandas, "pandas": _known_to_pyarrow, "structlog": _without_rich_and_asyncio}
         sys.meta_path.insert(0, _LeanFinder(around | {"pyarrow.compute": _without_documentation}))
         _compile_methods_late()

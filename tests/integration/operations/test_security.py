@@ -32,6 +32,7 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.journal import JournalKey
 from query import job as query_job
+from query.script_plans import read_plans
 from tidegate.basics.access_rights import Right, ingest_rights, query_rights, topic_rights
 from tidegate.platform.kafka import ranges, writer
 from tidegate.platform.kafka.admin import Admin
@@ -288,7 +289,7 @@ def test_a_query_names_each_right_that_is_missing(locked: Locked, tmp_path: Path
         listed = query_rights([ordered], [result], f"{result}.dead")
         missing = listed[number]
         locked.allow("ingest", set(listed) - {missing})
-        plans = query_job.read_plans(settings, script, "counts")
+        plans = read_plans(settings, script, "counts")
         check_named(denied(lambda settings=settings, plans=plans: query_job.prepare(settings, plans)), missing)
 
 

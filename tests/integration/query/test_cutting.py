@@ -10,6 +10,7 @@ from support.stack.drawn_logs import START_MS, Raw
 from support.stack.topics import create, fresh, produce
 
 from query import job
+from query.script_plans import read_plans
 from query.stage.planner import QueryPlanner
 from tidegate.platform.settings.load import load
 
@@ -32,7 +33,7 @@ def test_inputs_of_different_rates_are_read_up_to_one_instant(stack: Stack, tmp_
     named["outputs.out.topic"] = fresh("out")
     settings = load(None, named, env={"TIDEGATE_REDIS__URL": stack.redis_url})
     (tmp_path / "join.sql").write_text(SCRIPT)
-    planner = QueryPlanner(job.prepare(settings, job.read_plans(settings, tmp_path / "join.sql", None)))
+    planner = QueryPlanner(job.prepare(settings, read_plans(settings, tmp_path / "join.sql", None)))
     planner.prepareForTriggerAvailableNow()
     here, batches = planner.initialOffset(), 0
     while not (there := planner.plan_end(here))["final"]:

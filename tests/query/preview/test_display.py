@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from ordering.ticks import INFINITY
 from query.__main__ import plan as command
 from query.preview.display import PlanReport, describe_keys
-from query.preview.forecast import ASSUMED_REPLAY, Forecast, KeptRows, PlannedRead, retention_warnings
+from query.preview.forecast import ASSUMED_REPLAY, Forecast, KeptRows, PlannedRead
+from query.preview.glance import retention_warnings
 from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script

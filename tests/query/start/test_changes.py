@@ -19,6 +19,7 @@ from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan, Substream
 from query.reference.watch import TakenVersions
+from query.script_plans import read_plans
 from query.stage.offsets import QueryOffset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_substream
@@ -119,7 +120,7 @@ class Scene:
         (self.folder / "tidegate.toml").write_text(self.tables.format(folder=self.folder))
         (self.folder / "query.sql").write_text(sql)
         settings = load(self.folder / "tidegate.toml")
-        return job.prepare(settings, job.read_plans(settings, self.folder / "query.sql", None), start, until_us=until_us)
+        return job.prepare(settings, read_plans(settings, self.folder / "query.sql", None), start, until_us=until_us)
 
     def ran(self, sql: str) -> QueryPlan:
         """Begin a script and let it run for a while: a batch is done, and each channel has promised the same."""

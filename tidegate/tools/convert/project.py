@@ -46,7 +46,7 @@ def _convert(folder: Path) -> Draft:
 
 def _check(draft: Draft, files: Mapping[str, str]) -> dict[str, str]:
     """Return the expected results that no test case gave, from the query; add a note for each error of script and configuration."""
-    from query.job import read_plans
+    from query.script_plans import read_plans
     from tidegate.platform.settings.load import load
 
     with tempfile.TemporaryDirectory() as folder:

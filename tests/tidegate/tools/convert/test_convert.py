@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from query.commands.cases import check_cases
 from query.commands.lint import lint
-from query.job import read_plans
+from query.script_plans import read_plans
 from tidegate.platform.observe.console import report_errors
 from tidegate.platform.settings.load import load
 from tidegate.tools.convert.command import convert
