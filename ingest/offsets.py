@@ -92,7 +92,7 @@ def _with_end(marks: Marks, position: int, value: int) -> Marks:
 
 
 class PartitionJoin(NamedTuple):
-    """How an input partition joined: its roster number, and J in microseconds; its events below J are out of order."""
+    """How an input partition joined: its roster number, and the time of its join, microseconds; its events below that are out of order."""
 
     number: int
     joined_us: int

@@ -29,7 +29,7 @@ class IngestRange:
     # The roster's version, and how many input partitions it has.
     roster_version: int = 1
     inputs: int = 1
-    # J of a partition that joined the ordered topic later, else ``NEVER``.
+    # The time of the join of a partition that joined the ordered topic later, else ``NEVER``.
     joined_us: int = NEVER
     spans: Pairs = ()
     base_us: int = 0

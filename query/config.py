@@ -109,11 +109,11 @@ class QueryPlan:
     labels: tuple[int, ...]
     # First offset to read of each partition.
     starts: Mapping[Partition, int]
-    # S: results from this instant on, microseconds; None: all of them.
+    # The output start: results from this instant on, microseconds; None: all of them.
     start_us: int | None
     # For each output, by bucket: the last promise of its channel, if the job resumes without its checkpoint.
     promises: tuple[Mapping[int, Promise], ...]
-    # E: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
+    # The output end: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
     until_us: int
     # Whether the job reads to the present end, closes everything and stops.
     until_end: bool

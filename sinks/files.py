@@ -96,7 +96,7 @@ def _lines(values: pa.LargeBinaryArray) -> memoryview:
     for line_break in (b"\n", b"\r"):
         if pc.any(pc.match_substring(values, line_break)).as_py():
             values = pc.replace_substring(values, line_break, b" ")
-    newline, nothing = (pa.scalar(octets, values.type) for octets in (b"\n", b""))
+    newline, nothing = (pa.scalar(encoded, values.type) for encoded in (b"\n", b""))
     return memoryview(pc.binary_join_element_wise(values, newline, nothing).buffers()[2])
 
 

@@ -163,7 +163,7 @@ class RedisJournal(Journal):
         return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def read_silence(self, key: JournalKey) -> Silence | None:
-        call = _ScriptCall("look", key, ("silence",), lambda text: parse_silence(text) if text else None)
+        call = _ScriptCall("get", key, ("silence",), lambda text: parse_silence(text) if text else None)
         silence: Silence | None = self._run_calls([call])[0]
         return silence
 
@@ -379,19 +379,19 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
         case Close():
             return [_ScriptCall("close", call.key, (_digits(call.below), *_planning_time(call)), lambda _: None)]
         case Read() if call.kind not in KINDS_BY_POSITION:
-            return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
+            return [_ScriptCall("get", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
             bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _planning_flag(call.kind)
             return [_ScriptCall("read", call.key, bounds, _parse_marks)]
         case Propose():
             proposed = _digits(call.position) + _digits(call.value)
-            return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), parse_settled)]
+            return [_ScriptCall("set_once", call.key, (_NAMES[call.kind], proposed), parse_settled)]
         case ReadClosed():
-            return [_ScriptCall("look", call.key, ("closed",), lambda text: parse_number(text) if text else 0)]
+            return [_ScriptCall("get", call.key, ("closed",), lambda text: parse_number(text) if text else 0)]
         case RecordSilence():
             position, boot_id, *times = call.silence
             text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
-            return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), parse_silence)]
+            return [_ScriptCall("note_silence", call.key, (_digits(position), text, boot_id), parse_silence)]
         case Forget():
             below, most = _digits(call.below), str(_AT_ONCE)
             return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _planning_flag(kind)), int) for kind in KINDS_BY_POSITION]
@@ -400,9 +400,9 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
 def _restore_call(key: JournalKey, fact: Fact) -> _ScriptCall:
     kind = FactKind(fact.kind)
     if kind in KINDS_BY_POSITION:
-        return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _planning_flag(kind)), int)
+        return _ScriptCall("restore", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _planning_flag(kind)), int)
     proposed = fact.position, fact.value
-    return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(parse_settled(text) == proposed))
+    return _ScriptCall("set_once", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(parse_settled(text) == proposed))
 
 
 def _planning_time(call: Close) -> tuple[str, str, str]:

@@ -73,17 +73,17 @@ function calls.read(facts)
   return found
 end
 
-function calls.settle(facts)
+function calls.set_once(facts)
   local name, value = next_arg(), next_arg()
   redis.call('HSETNX', facts, name, value)
   return redis.call('HGET', facts, name)
 end
 
-function calls.look(facts)
+function calls.get(facts)
   return redis.call('HGET', facts, next_arg()) or ''
 end
 
-function calls.hush(facts)
+function calls.note_silence(facts)
   local position, silence, boot = next_arg(), next_arg(), next_arg()
   local known = redis.call('HGET', facts, 'silence')
   if known then
@@ -130,7 +130,7 @@ function calls.withdraw(facts)
   return redis.call('HDEL', values, position)
 end
 
-function calls.fill(facts)
+function calls.restore(facts)
   local kind, position, value, is_planning = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
   local known = redis.call('HGET', values, position)

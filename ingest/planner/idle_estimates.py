@@ -4,10 +4,10 @@ Raises the arrival frontier of silent partitions; :mod:`ingest.planner.silences`
 Law (docs/operate/time.md#idle-inputs): an estimate is journaled before it is used, at a position below which everything has been read, and
 only if no record exists at or above that position, not even one of an open transaction. The clock is read before the end is asked for.
 
-The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
-lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A partition without any
-record follows the slowest of the others: a record that comes there later arrives later than those that have arrived elsewhere. So does a
-partition whose silence began before the job, if no producer stamps.
+The last arrival is the arrival frontier in the stage's report after everything below the end was judged; implausible stamps do not move it.
+If that report was lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A
+partition without any record follows the slowest of the others: a record that comes there later arrives later than those that have arrived
+elsewhere. So does a partition whose silence began before the job, if no producer stamps.
 
 Estimates that change nothing are not made: none with late off, and none below the promises of the channels. If no event is held and the
 whole input is silent, estimates become less frequent. But an estimate is due as soon as it can carry every channel past the last event. A
@@ -139,7 +139,7 @@ class IdleEstimates:
             if report.seen_us and self._has_one_clock(partition[0]):
                 self._silences.observe_tick(partition, report.arrival_us, report.seen_us)
         for partition, report in stages.current.items():
-            # Once an estimate is in force, A is no longer the arrival of a record.
+            # Once an estimate is in force, the arrival frontier is no longer the arrival of a record.
             if report.has_arrived and not report.estimated_us and not _has_estimate(stages.positions[partition]):
                 self._newest_us = max(self._newest_us, report.arrival_us, report.complete_us)
                 if self._has_one_clock(partition[0]):

@@ -1,11 +1,11 @@
 """
 Input partitions added while the ordered topic is being written: more partitions of a topic, or a new topic that the pattern matches.
 
-Law (PROTOCOL.md): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
-topic's CTIs while no batch runs. The join is a batch of its own: its CTI c = J is acknowledged in every output partition it writes to
-before anything else is planned. Spark's offset, logged before that batch, makes J final; it is journaled afterwards. So a job that starts
-from an older checkpoint finds J in the journal, and lets the partition join there again. If the job died before J was journaled, a job
-without a checkpoint finds J in the ordered topic (:mod:`ingest.start.resume`).
+Law (PROTOCOL.md): a partition joins at a time that no channel has passed: the largest ``c`` of all channels, by the ordered topic's CTIs
+while no batch runs. The join is a batch of its own: its CTI with that ``c`` is acknowledged in every output partition it writes to before
+anything else is planned. Spark's offset, logged before that batch, makes the join time final; it is journaled afterwards. So a job that
+starts from an older checkpoint finds the time in the journal, and lets the partition join there again. If the job died before it was
+journaled, a job without a checkpoint finds it in the ordered topic (:mod:`ingest.start.resume`).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class PartitionJoins:
         return max([TICK_MIN, self._plan.start_us, *(cti.c for channels in promises.values() for cti in channels.values())])
 
     def _join_first_time(self, offset: IngestOffset, new: list[Partition]) -> dict[Partition, PartitionJoin] | None:
-        """Return joins at J, the largest c that any channel has promised; None if the promises cannot be read yet."""
+        """Return joins at the largest ``c`` that any channel has promised; None if the promises cannot be read yet."""
         promises = self._read_promises(new)
         if promises is None:
             return None

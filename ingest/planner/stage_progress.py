@@ -26,13 +26,13 @@ class StageProgress:
 
     # All records below this offset were judged.
     next_offset: int
-    # A, the arrival frontier; below TICK_MIN before the first record.
+    # The arrival frontier; below TICK_MIN before the first record.
     arrival_us: int
     # Below this instant all its events have been written, microseconds: the *c* of its CTIs.
     complete_us: int
     # Number of held events.
     held: int
-    # As in the report: the number of a batch that stayed open, and the clock when A was known there to be reached.
+    # As in the report: the number of a batch that stayed open, and the clock when that arrival frontier was known there to be reached.
     open_batch: int = -1
     seen_us: int = 0
     estimated_us: int = 0

@@ -69,7 +69,7 @@ def _with_frames(framed: pa.Array, row: Ints, values: pa.Array) -> pa.Array:
     """Return *values* with the frame of their record before each."""
     frames: dict[int, bytes] = {}
     for number in np.unique(row).tolist():
-        octets = memoryview(framed[number].as_buffer()) if framed[number].is_valid else memoryview(struct.pack("<i", 0))
-        frames[number] = bytes(octets[: FRAME_HEAD + struct.unpack_from("<i", octets)[0]])
+        data = memoryview(framed[number].as_buffer()) if framed[number].is_valid else memoryview(struct.pack("<i", 0))
+        frames[number] = bytes(data[: FRAME_HEAD + struct.unpack_from("<i", data)[0]])
     joined = [None if value is None else frames[number] + value for number, value in zip(row.tolist(), values.to_pylist(), strict=True)]
     return pa.array(joined, framed.type)

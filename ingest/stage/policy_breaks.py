@@ -61,8 +61,8 @@ def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict
     else:
         kept_us, is_kept = time_us, usable & ~is_early
     kept = np.flatnonzero(is_kept)[:_SAMPLE_ROWS]
-    own_us = kept_us[kept] if policies.late_us is None else np.maximum(kept_us[kept], arrival_us[kept] - policies.late_us)
-    behind_us = _behind_largest(own_us, None if batch.substream is None else _timeline_codes(batch.substream)[kept])
+    adjusted_us = kept_us[kept] if policies.late_us is None else np.maximum(kept_us[kept], arrival_us[kept] - policies.late_us)
+    behind_us = _behind_largest(adjusted_us, None if batch.substream is None else _timeline_codes(batch.substream)[kept])
     distances_by_policy = {
         "early": (time_us - arrival_us)[is_early],
         "late": (arrival_us - time_us)[is_late],
@@ -71,11 +71,11 @@ def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict
     return {policy: int(np.median(distances_us)) for policy, distances_us in distances_by_policy.items() if len(distances_us)}
 
 
-def _behind_largest(own_us: Ints, codes: Ints | None) -> Ints:
+def _behind_largest(adjusted_us: Ints, codes: Ints | None) -> Ints:
     """Return how far each event lies behind the largest of its timeline so far; *codes* number the timelines (None: there is one)."""
-    segment = np.zeros(len(own_us), dtype=np.int64) if codes is None else np.unique(codes, return_inverse=True)[1]
+    segment = np.zeros(len(adjusted_us), dtype=np.int64) if codes is None else np.unique(codes, return_inverse=True)[1]
     order = np.argsort(segment, kind="stable")
-    return running_max(own_us[order], segment[order]) - own_us[order]
+    return running_max(adjusted_us[order], segment[order]) - adjusted_us[order]
 
 
 def _timeline_codes(substream: Any) -> Ints:

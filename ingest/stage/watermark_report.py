@@ -19,14 +19,14 @@ from tidegate.platform.observe.reports import HeldReport, SubstreamReport, Water
 def find_watermark(state: State, policies: Policies, over: bool) -> Watermark:
     """Return the watermark of an input partition, with its cause."""
     largest_us = int(state.timelines.largest_us.max(initial=NEVER))
-    own_us = NEVER if over else events_watermark_of(largest_us, policies.reorder_us)
-    return Watermark(max(own_us, state.floor_us), largest_us, _cause(state, policies, own_us))
+    events_watermark_us = NEVER if over else events_watermark_of(largest_us, policies.reorder_us)
+    return Watermark(max(events_watermark_us, state.floor_us), largest_us, _cause(state, policies, events_watermark_us))
 
 
-def _cause(state: State, policies: Policies, own_us: int) -> str:
+def _cause(state: State, policies: Policies, events_watermark_us: int) -> str:
     if state.is_finished or state.c == INFINITY:
         return "end"
-    if own_us > NEVER and own_us >= state.floor_us:
+    if events_watermark_us > NEVER and events_watermark_us >= state.floor_us:
         return "event"
     if state.floor_us == NEVER:
         return "nothing"

@@ -1,8 +1,8 @@
 """
-Finds the position from which a raw topic is read so that no event with a time of S or later is missed (docs/operate/starting.md), and
-checks that the records exist. An event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived
-at ``S - early`` or later, by Kafka's time index or the journal's stamps; or earlier, at the first position where the journal had raised
-time that far. Without an early tolerance it starts at the beginning.
+Finds the position from which a raw topic is read so that no event with a time at or above the output start is missed
+(docs/operate/starting.md), and checks that the records exist. An event's time exceeds its arrival by ``early`` at most. So reading starts
+at the first record that arrived at ``start - early`` or later, by Kafka's time index or the journal's stamps; or earlier, at the first
+position where the journal had raised time that far. Without an early tolerance it starts at the beginning.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Starting in the middle: at an output start time, or where a topic without its checkpoint continues (docs/operate/starting.md).
 
 Law: readers see the same events as after a run from the beginning. The raw topic is read from a position before which no event can have a
-time of S or later (:mod:`ingest.start.read_positions`). From there the model walks on and leaves out events below S. In a topic that was
-begun before, S is each channel's last c: the events that were written ahead of it are skipped, and numbering continues from its n. A
-channel without a CTI begins at the start of its run.
+time at or above the output start (:mod:`ingest.start.read_positions`). From there the model walks on and leaves out events below it. In a
+topic that was begun before, the output start of a channel is the ``c`` of its last CTI: the events that were written ahead of it are
+skipped, and numbering continues from its n. A channel without a CTI begins at the start of its run.
 """
 
 from __future__ import annotations

@@ -75,12 +75,12 @@ class _FramedRows:
     """The rows of a framed column as places in its bytes: where each row and its payload begin, and which are not null."""
 
     def __init__(self, framed: pa.Array) -> None:
-        _, ends, octets = framed.buffers()
+        _, ends, data = framed.buffers()
         kind = np.int64 if pa.types.is_large_binary(framed.type) else np.int32
         bounds = np.frombuffer(ends, dtype=kind)[framed.offset : framed.offset + len(framed) + 1] if len(framed) else np.zeros(1)
-        self._octets = np.frombuffer(octets or b"", dtype=np.uint8)
+        self._bytes = np.frombuffer(data or b"", dtype=np.uint8)
         # A number may begin at any byte.
-        self._words = np.ndarray(max(len(self._octets) - 3, 0), dtype="<i4", buffer=self._octets, strides=(1,))
+        self._words = np.ndarray(max(len(self._bytes) - 3, 0), dtype="<i4", buffer=self._bytes, strides=(1,))
         self._end, self.starts = int(bounds[-1]), bounds[:-1].astype(np.int64)
         self.valid: Mask = framed.is_valid().to_numpy(zero_copy_only=False)
         self.payloads = self.starts.copy()
@@ -98,7 +98,7 @@ class _FramedRows:
             value = place + ENTRY_HEAD + name_bytes
             after = value + np.maximum(value_bytes, 0)
             alike = np.flatnonzero(name_bytes == len(name))
-            named = self._octets[(place[alike] + ENTRY_HEAD)[:, None] + np.arange(len(name))]
+            named = self._bytes[(place[alike] + ENTRY_HEAD)[:, None] + np.arange(len(name))]
             hits = alike[(named == name).all(axis=1)]
             is_null = value_bytes[hits] < 0
             firsts[rows[hits]] = np.where(is_null, self.starts[rows[hits]], value[hits])
@@ -111,7 +111,7 @@ class _FramedRows:
         """Cut each row at places of its own; return the segment with this *number* where *mask* holds, else null."""
         # A row begins where the one before it ends: all segments together are one column over the same bytes.
         places = np.append(np.column_stack([self.starts, *cuts]).ravel(), self._end).astype(np.int64)
-        buffers = [None, pa.py_buffer(places), pa.py_buffer(self._octets)]
+        buffers = [None, pa.py_buffer(places), pa.py_buffer(self._bytes)]
         segments = pa.Array.from_buffers(pa.large_binary(), len(places) - 1, buffers)
         chosen = np.arange(len(self.starts), dtype=np.int64) * (len(cuts) + 1) + number
         return segments.take(pa.array(chosen, mask=~mask))

@@ -29,7 +29,7 @@ _SHIFT = np.uint64(32)
 _ROW_BITS = np.uint64(0xFFFFFFFF)
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 # The mask of a word of which 0, 1, ... or 8 bytes belong to the key.
-_KEEP = np.array([(1 << (8 * octets)) - 1 for octets in range(8)] + [2**64 - 1], dtype=np.uint64)
+_KEEP = np.array([(1 << (8 * count)) - 1 for count in range(8)] + [2**64 - 1], dtype=np.uint64)
 _SLOTS_MIN = 1024
 _BLOCK_WORDS = 1 << 17
 
@@ -65,10 +65,10 @@ class Keys:
         bounds = bounds.astype(np.int64)
         length = np.diff(bounds)
         # Eight spare bytes: the last word of the last key may be read beyond its end.
-        octets = np.zeros(int(bounds[-1] - bounds[0]) + 8, dtype=np.uint8)
-        octets[:-8] = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]]
+        encoded = np.zeros(int(bounds[-1] - bounds[0]) + 8, dtype=np.uint8)
+        encoded[:-8] = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]]
         # Each byte begins a word here, so a key's words can be picked wherever it begins.
-        everywhere = np.ndarray((len(octets) - 7,), dtype="<u8", buffer=octets, strides=(1,))
+        everywhere = np.ndarray((len(encoded) - 7,), dtype="<u8", buffer=encoded, strides=(1,))
         begin = bounds[:-1] - bounds[0]
         counts = (length + 7) >> 3
         keys = Keys(np.empty(int(counts.sum()), dtype=np.uint64), np.cumsum(counts) - counts, length)
@@ -89,13 +89,13 @@ class Keys:
     def to_arrow(self) -> pa.Array:
         counts = (self.length + 7) >> 3
         bounds = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
-        octets = np.empty(int(bounds[-1]), dtype=np.uint8)
+        encoded = np.empty(int(bounds[-1]), dtype=np.uint8)
         for rows in _blocks(counts):
             place = _places(counts[rows])
             words = self.words[np.repeat(self.first[rows], counts[rows]) + place]
             valid = np.arange(8)[None, :] < (np.repeat(self.length[rows], counts[rows]) - 8 * place)[:, None]
-            octets[bounds[rows.start] : bounds[rows.stop]] = words.view(np.uint8).reshape(-1, 8)[valid]
-        column = pa.Array.from_buffers(pa.large_binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
+            encoded[bounds[rows.start] : bounds[rows.stop]] = words.view(np.uint8).reshape(-1, 8)[valid]
+        column = pa.Array.from_buffers(pa.large_binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(encoded)])
         return column.cast(pa.binary())
 
     def _own_words(self, rows: slice) -> Words:

@@ -27,9 +27,9 @@ class BatchTime:
     Progress of time through a batch in microseconds: one entry after each record, and one at the end of the batch.
 
     Args:
-        arrival_us: The arrival frontier A.
-        floor_us: ``max(A - late, promise, joined)``.
-        recorded_us: A without estimates; None if no estimate applies.
+        arrival_us: The arrival frontier.
+        floor_us: ``max(arrival frontier - late, promise, joined)``.
+        recorded_us: The arrival frontier without estimates; None if no estimate applies.
         promise_us: The largest source or imported CTI up to and including the record; None: there never was one.
         source_us, import_us: The largest CTI of either kind since the start of the batch.
         promise_before: The largest CTI before the batch, and whether it was imported.

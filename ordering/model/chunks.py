@@ -149,17 +149,17 @@ def encode(chunk: Chunk, table: Timelines) -> bytes:
     named = np.unique(np.concatenate([moved, held.timeline]))
     place = table.places_among(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
     columns = [place.astype(np.int32) if name == "timeline" else getattr(held, name) for name in _FIXED]
-    octets = io.BytesIO()
-    octets.write(_MAGIC)
+    data = io.BytesIO()
+    data.write(_MAGIC)
     # One stream after the other: the columns of one are gone when the next is made.
-    _write_stream(octets, _TIMELINE_SCHEMA, [table.keys(named), table.largest_us[named], np.isin(named, moved)])
-    _write_stream(octets, _HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)])
+    _write_stream(data, _TIMELINE_SCHEMA, [table.keys(named), table.largest_us[named], np.isin(named, moved)])
+    _write_stream(data, _HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)])
     ahead = [chunk.ahead.system_us[chunk.ahead.passed_count :], chunk.ahead.partition[chunk.ahead.passed_count :]]
-    _write_stream(octets, _AHEAD_SCHEMA, ahead)
-    return octets.getvalue()
+    _write_stream(data, _AHEAD_SCHEMA, ahead)
+    return data.getvalue()
 
 
-def _write_stream(octets: io.BytesIO, schema: pa.Schema, columns: list[Any]) -> None:
+def _write_stream(data: io.BytesIO, schema: pa.Schema, columns: list[Any]) -> None:
     arrays = [
         pa.array(column, type=kind) if isinstance(column, np.ndarray) else column
         for column, kind in zip(columns, schema.types, strict=True)
@@ -167,8 +167,8 @@ def _write_stream(octets: io.BytesIO, schema: pa.Schema, columns: list[Any]) -> 
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.record_batch(arrays, schema=schema))
-    octets.write(struct.pack("<Q", sink.tell()))
-    octets.write(sink.getbuffer())
+    data.write(struct.pack("<Q", sink.tell()))
+    data.write(sink.getbuffer())
 
 
 @dataclass(slots=True)
@@ -181,11 +181,11 @@ class SavedChunk:
     largest_us: Ints
 
 
-def decode(octets: bytes, table: Timelines) -> SavedChunk:
+def decode(data: bytes, table: Timelines) -> SavedChunk:
     """Decode a chunk and add its timelines to *table*; ProtocolError if the bytes are no chunk."""
-    if octets[:4] != _MAGIC:
+    if data[:4] != _MAGIC:
         raise ProtocolError("a saved chunk of state is of no version that this program reads", fix="run the version that saved it")
-    timelines, held, ahead = _read_streams(octets, len(_MAGIC))
+    timelines, held, ahead = _read_streams(data, len(_MAGIC))
     rows = table.find_or_add_distinct(Keys.of(timelines["key"]))
     moved = timelines["moved"].to_numpy(zero_copy_only=False)
     fixed = [held[name].to_numpy() for name in _FIXED if name != "timeline"]
@@ -199,10 +199,10 @@ def decode(octets: bytes, table: Timelines) -> SavedChunk:
     )
 
 
-def _read_streams(octets: bytes, position: int) -> list[pa.RecordBatch]:
+def _read_streams(data: bytes, position: int) -> list[pa.RecordBatch]:
     batches = []
-    while position < len(octets):
-        (length,) = struct.unpack_from("<Q", octets, position)
-        batches.append(pa.ipc.open_stream(pa.py_buffer(octets)[position + 8 : position + 8 + length]).read_next_batch())
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        batches.append(pa.ipc.open_stream(pa.py_buffer(data)[position + 8 : position + 8 + length]).read_next_batch())
         position += 8 + length
     return batches

@@ -58,9 +58,9 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     policies, arrival_us = settings.policies, time.arrival_us[:-1]
     event_time_us = arrival_us if batch.event_time_us is None else batch.event_time_us
     # An end edge may be lifted above its start edge's time, so it is early if that time is.
-    claimed_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
+    early_checked_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
     span_end_us = settings.span_ends(batch, len(event_time_us))
-    judgement = judge_arrivals(policies, event_time_us, claimed_us, batch.readable, arrival_us, time.promise_met_us, span_end_us)
+    judgement = judge_arrivals(policies, event_time_us, early_checked_us, batch.readable, arrival_us, time.promise_met_us, span_end_us)
     counts = _count_verdicts(batch, judgement, time)
     walk, timeline = _walk_events(settings, state.timelines, batch, judgement)
     judged = JudgedBatch(batch, judgement, event_time_us, time.arrival_us, timeline)
@@ -112,9 +112,9 @@ def _walk_events(settings: ModelSettings, table: Timelines, batch: Batch, judgem
     """Arrange the kept events by timeline; return the walk, and the timeline of each record."""
     kept = np.flatnonzero(batch.readable & (judgement.reason == 0))
     kept_timelines = _timelines_of(settings, table, batch, kept)
-    own_us = judgement.system_us if len(kept) == len(judgement.system_us) else judgement.system_us[kept]
+    adjusted_us = judgement.system_us if len(kept) == len(judgement.system_us) else judgement.system_us[kept]
     policies = settings.policies
-    walk = TimelineWalk(kept_timelines, own_us, kept, table, policies.reorder_us, policies.out_of_order_action, settings.joined_us)
+    walk = TimelineWalk(kept_timelines, adjusted_us, kept, table, policies.reorder_us, policies.out_of_order_action, settings.joined_us)
     timeline = np.zeros(len(batch.offset), dtype=np.int32)
     if kept_timelines is not None:
         timeline[kept] = kept_timelines

@@ -199,11 +199,11 @@ class State:
         if chunk.is_empty():
             return
         number, self.next_chunk = self.next_chunk, self.next_chunk + 1
-        put[number] = octets = chunk_bytes.encode(chunk, self.timelines)
+        put[number] = data = chunk_bytes.encode(chunk, self.timelines)
         self.timelines.newest_chunk[chunk.timelines] = number
         # A timeline is needed as long as its own watermark is above the floor: never longer than its largest value.
         times_us = [chunk.held.waiting_rows().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
-        chunk.level, chunk.size_bytes = max(level, _size_class(len(octets))), len(octets)
+        chunk.level, chunk.size_bytes = max(level, _size_class(len(data))), len(data)
         chunk.needed_until_us = max(int(part.max()) for part in times_us if len(part))
         self.chunks[number] = chunk
 
@@ -274,9 +274,9 @@ class State:
         return Chunk(HeldEvents.of(rows.take_rows(np.flatnonzero(is_waiting))), saved.ahead, saved.timelines.astype(np.int32))
 
 
-def _size_class(octets: int) -> int:
+def _size_class(size_bytes: int) -> int:
     """Return the level that merging small chunks reaches at a size, so that a large chunk is not merged with small ones."""
-    return ((octets >> 16).bit_length() + 2) // 3
+    return ((size_bytes >> 16).bit_length() + 2) // 3
 
 
 def _weight(chunk: Chunk) -> int:

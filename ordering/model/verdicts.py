@@ -47,7 +47,7 @@ class Judgement:
 def judge_arrivals(
     policies: Policies,
     event_time_us: Ints,
-    claimed_us: Ints,
+    early_checked_us: Ints,
     readable: Mask,
     arrival_us: Ints,
     promise_met_us: Ints | None,
@@ -57,7 +57,7 @@ def judge_arrivals(
     Apply the early, source CTI and late policies to columns with one entry a record; times are microseconds.
 
     Args:
-        claimed_us: The time that may be early: the event time; of an end edge its start's if that is later.
+        early_checked_us: The time that may be early: the event time; of an end edge its start's if that is later.
         readable: Which records have an event time.
         arrival_us: Clamped arrival times.
         promise_met_us: The largest source or imported CTI before each record; None: there never was one.
@@ -78,7 +78,7 @@ def judge_arrivals(
                 judgement.system_us = np.where(late, np.maximum(judgement.system_us, lifted), judgement.system_us)
     # Early is the first policy; its reason is entered last, over all others.
     if policies.early_us is not None:
-        early = (claimed_us > arrival_us + policies.early_us) & readable
+        early = (early_checked_us > arrival_us + policies.early_us) & readable
         if early.any() and policies.early_action is Action.DROP:
             judgement.reason[early] = Reason.EARLY
         elif early.any():
@@ -125,7 +125,7 @@ class TimelineWalk:
 
     Args:
         timeline: Table row of each kept event's timeline; None if there is only one timeline.
-        own_us: System timestamps after the earlier policies.
+        adjusted_us: System timestamps after the earlier policies.
         rows: Batch row of each kept event, rising; the attribute has them in walk order.
         joined_us: When the input partition joined: an event below is out of order.
 
@@ -140,17 +140,17 @@ class TimelineWalk:
     """
 
     def __init__(
-        self, timeline: Ints | None, own_us: Ints, rows: Ints, table: Timelines, reorder_us: int, action: Action, joined_us: int
+        self, timeline: Ints | None, adjusted_us: Ints, rows: Ints, table: Timelines, reorder_us: int, action: Action, joined_us: int
     ) -> None:
         self._table, self._reorder_us, self._action = table, reorder_us, action
-        count = len(own_us)
+        count = len(adjusted_us)
         if timeline is None:
-            self.rows, own = rows, own_us
+            self.rows, own = rows, adjusted_us
             first = np.zeros(min(count, 1), dtype=np.int64)
             self.touched = np.zeros(len(first), dtype=np.int64)
         else:
             order = group_order(timeline)
-            ordered, own, self.rows = timeline[order], own_us[order], rows[order]
+            ordered, own, self.rows = timeline[order], adjusted_us[order], rows[order]
             first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if count else np.zeros(0, dtype=np.int64)
             self.touched = ordered[first]
         self._first = first

@@ -214,9 +214,9 @@ class Explainer:
     def _test_early(self, record: _Record, t: int, fate: _Fate, watermark: _Mark) -> None:
         early_us, arrival = self._policies.early_us, self._arrival
         # An end edge may be lifted above its start edge's time, so it is early if that is.
-        claimed_us = t if record.start_us is None else max(t, record.start_us)
+        early_checked_us = t if record.start_us is None else max(t, record.start_us)
         is_event = record.source_cti_us <= NEVER
-        if early_us is not None and claimed_us - arrival.time_us > early_us:
+        if early_us is not None and early_checked_us - arrival.time_us > early_us:
             latest_us = arrival.time_us + early_us
             adjusts = is_event and self._policies.early_action is Action.ADJUST
             fate.move(Policy.EARLY, latest_us, arrival.setter, latest_us if adjusts else None)
@@ -369,7 +369,7 @@ def _facts(batch: Batch) -> list[tuple[int, Mover, int]]:
 
 def _records(batch: Batch, over: bool) -> Iterator[_Record]:
     rows = len(batch.offset)
-    keys = _octets(batch.substream if over else batch.key, rows)
+    keys = _bytes_of_rows(batch.substream if over else batch.key, rows)
     columns = (
         batch.offset.tolist(),
         batch.arrival_us.tolist(),
@@ -388,7 +388,7 @@ def _numbers(column: Ints | None, rows: int) -> list[int] | list[None]:
     return [None] * rows if column is None else column.tolist()
 
 
-def _octets(column: Any, rows: int) -> list[bytes]:
+def _bytes_of_rows(column: Any, rows: int) -> list[bytes]:
     """Return a key column (an Arrow column, an array of objects, or None) as bytes; null is zero bytes."""
     if column is None:
         return [b""] * rows

@@ -57,10 +57,10 @@ def suspicious_rows(header: pa.Array) -> Ints:
     """Return the rows of a column of headers ``tg`` that are no plain events; all others are sound."""
     lengths = pc.binary_length(header).fill_null(0).to_numpy()
     is_plain = lengths == EVENT_HEADER_BYTES
-    _, ends, octets = header.buffers()
-    if octets is not None and is_plain.any():
+    _, ends, data = header.buffers()
+    if data is not None and is_plain.any():
         rows = np.flatnonzero(is_plain)
         starts = np.frombuffer(ends, dtype=np.int32)[header.offset : header.offset + len(header)][rows]
-        first = np.frombuffer(octets, dtype=np.uint8)[starts[:, None] + np.arange(_WORD_BYTES)]
+        first = np.frombuffer(data, dtype=np.uint8)[starts[:, None] + np.arange(_WORD_BYTES)]
         is_plain[rows] = (first.view("<u4")[:, 0] & np.uint32(_PLAIN_MASK)) == _PLAIN_WORD
     return np.flatnonzero(~is_plain)

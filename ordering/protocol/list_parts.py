@@ -40,7 +40,7 @@ class ListAssembler:
 
     def save(self) -> list[list[str]]:
         """Return the state for :meth:`restore`, as JSON values."""
-        return [[octets.hex() for octets in encode_cti(cti)] for _, cti in sorted(self.incomplete.items())]
+        return [[data.hex() for data in encode_cti(cti)] for _, cti in sorted(self.incomplete.items())]
 
     @classmethod
     def restore(cls, saved: list[list[str]], output_partition: int) -> ListAssembler:

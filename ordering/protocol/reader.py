@@ -409,9 +409,9 @@ class PartitionReader:
         return reader
 
     @classmethod
-    def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
-        """Return the reader that was saved as *octets*; ProtocolError if another version saved it."""
-        fields = json.loads(octets)
+    def restore(cls, data: bytes, partition: int, output_partitions: int) -> PartitionReader:
+        """Return the reader that was saved as *data*; ProtocolError if another version saved it."""
+        fields = json.loads(data)
         check_saved_version("a reader's saved state", fields["version"], READER_STATE_VERSION)
         reader = cls(partition, output_partitions, fields["start_us"])
         reader.duplicates, reader.gaps, reader._frontier = fields["duplicates"], fields["gaps"], fields["frontier"]

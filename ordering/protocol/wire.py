@@ -133,8 +133,8 @@ def encode_event_headers(
 ) -> list[bytes]:
     """Like :func:`encode_event_header_column`, but return a list of bytes objects, as Kafka clients need them."""
     column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
-    octets: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
-    return octets
+    data: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
+    return data
 
 
 def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> NDArray[Any]:
@@ -160,10 +160,10 @@ def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> 
 def _rows_of(column: pa.FixedSizeBinaryArray) -> NDArray[Any]:
     if column.type != pa.binary(EVENT_HEADER_BYTES) or column.null_count:
         raise _wrong_length()
-    octets = column.buffers()[1]
-    if not len(column) or octets is None:
+    data = column.buffers()[1]
+    if not len(column) or data is None:
         return np.empty(0, dtype=EVENT_HEADER)
-    return np.frombuffer(octets, dtype=EVENT_HEADER, count=len(column), offset=column.offset * EVENT_HEADER_BYTES)
+    return np.frombuffer(data, dtype=EVENT_HEADER, count=len(column), offset=column.offset * EVENT_HEADER_BYTES)
 
 
 def _wrong_length() -> ProtocolError:
@@ -273,14 +273,14 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
         raise newer_version(int(fields["version"]), "a CTI", where)
     if fields is None or fields["version"] not in _SCHEMAS or fields["kind"] != Kind.CTI or fields["flags"]:
         raise _foreign_record("a CTI header has an unknown length, version, kind or flag", where)
-    octets = io.BytesIO(value or b"")
+    data = io.BytesIO(value or b"")
     try:
-        body: Any = fastavro.schemaless_reader(octets, _SCHEMAS[int(fields["version"])], None)
+        body: Any = fastavro.schemaless_reader(data, _SCHEMAS[int(fields["version"])], None)
     except (EOFError, ValueError, IndexError, TypeError, OverflowError) as cause:
         raise _foreign_record("the body of a CTI cannot be read", where) from cause
-    if not _SOUND_BODY[int(fields["version"])].match(octets.getbuffer()):
+    if not _SOUND_BODY[int(fields["version"])].match(data.getbuffer()):
         raise _foreign_record("the body of a CTI is no sound Avro", where)
-    if octets.read(1):
+    if data.read(1):
         raise _foreign_record("a CTI has more bytes than its body", where)
     return int(fields["number"]), body
 

@@ -137,8 +137,8 @@ def _by_key(key: Ints, late_us: Ints, names: Sequence[str]) -> tuple[KeyDisorder
     starts = np.searchsorted(key[order], np.arange(len(counts) + 1))
     found = []
     for number in by_count[:KEYS_MAX].tolist():
-        own_us = late_us[order[starts[number] : starts[number + 1]]]
-        found.append(KeyDisorder(names[number], len(own_us) / len(key), Quantiles.of(own_us, _STEPS_OF_KEY)))
+        of_key_us = late_us[order[starts[number] : starts[number + 1]]]
+        found.append(KeyDisorder(names[number], len(of_key_us) / len(key), Quantiles.of(of_key_us, _STEPS_OF_KEY)))
     if len(others := by_count[KEYS_MAX:]):
         others_us = late_us[np.isin(key, others)]
         found.append(KeyDisorder("", len(others_us) / len(key), Quantiles.of(others_us, _STEPS_OF_KEY), len(others)))

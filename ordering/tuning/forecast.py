@@ -117,7 +117,7 @@ class Judged:
 
     Attributes:
         rejected, lifted: Events dropped, and events moved, by the early and the late policy.
-        own_us: System timestamps after these policies.
+        adjusted_us: System timestamps after these policies.
         behind_us: How far each event lies behind the newest of its timeline before it; negative if it is the newest, or rejected.
         lag_us: After each event, how far the newest of its timeline lies behind its arrival; ``_NOWHERE`` if there is none.
     """
@@ -125,7 +125,7 @@ class Judged:
     counts: dict[str, int]
     rejected: Mask
     lifted: Mask
-    own_us: Ints
+    adjusted_us: Ints
     largest_us: Ints
     behind_us: Ints
     lag_us: Ints
@@ -244,7 +244,7 @@ class EventWalk:
         judged = self.judge(policies)
         out_of_order = judged.behind_us > policies.reorder_us
         kept = ~judged.rejected & ~out_of_order if policies.out_of_order_action is Action.DROP else ~judged.rejected
-        return judged.own_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0) - self._base, kept
+        return judged.adjusted_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0) - self._base, kept
 
     def _most_held(self, judged: Judged, out_of_order: Mask, policies: Policies) -> int:
         """Return the most events held at once: the sum over the input partitions."""
@@ -252,7 +252,7 @@ class EventWalk:
         kept = np.flatnonzero(~judged.rejected & ~out_of_order if drops else ~judged.rejected)
         if not len(kept):
             return 0
-        system = judged.own_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0)
+        system = judged.adjusted_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0)
         # The row, counted over all partitions, that releases each event: by its timeline, or by the floor.
         segment = self._segment[kept]
         place = first_above(judged.largest_us, self._segment, self._starts, largest_at_release(system[kept], policies.reorder_us), segment)
@@ -289,5 +289,5 @@ def delays(lag_us: Ints, policies: Policies) -> tuple[int | None, int | None]:
 
 def delay_of(lag_us: int, policies: Policies) -> int:
     """Return the watermark delay after an event, the newest of whose timeline lies *lag_us* behind its arrival."""
-    own_us = lag_us + policies.reorder_us
-    return own_us if policies.late_us is None else min(own_us, policies.late_us)
+    adjusted_us = lag_us + policies.reorder_us
+    return adjusted_us if policies.late_us is None else min(adjusted_us, policies.late_us)

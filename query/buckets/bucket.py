@@ -56,7 +56,7 @@ from query.buckets.result_channel import NUMBER_MASK, ResultChannel, Sheet
 from query.columns.decoded_range import DecodedRange
 from query.columns.events import NO_EVENTS, for_operators, take_events
 from query.config import Promise
-from query.engine.lead import shift_slices
+from query.engine.ahead import shift_slices
 from query.engine.pending_events import sort_by_time
 from query.engine.program import Divide, Program
 from query.engine.retention import RetainedKind, Retention, encode_table
@@ -93,9 +93,9 @@ class BucketConfig:
     # The bucket's number, which is its roster number and partition in the result topics.
     number: int
     roster: Roster
-    # S: results from here on, None for all.
+    # The output start: results from here on, None for all.
     start_us: int | None = None
-    # X: events from here on count, None for all.
+    # The first instant needed: events from here on count, None for all.
     read_from_us: int | None = None
     # For each output the span of System.Timestamp of a result file, None without files; empty: no output has files.
     spans_us: Sequence[int | None] = ()
@@ -105,9 +105,9 @@ class BucketConfig:
     promises: Sequence[Promise | None] = ()
     # For each output the largest result, bytes of key and value; None: any. Empty: no output has a limit.
     result_bytes_max: Sequence[int | None] = ()
-    # E: no result from here on, and nothing to do once the frontier has reached it.
+    # The output end: no result from here on, and nothing to do once the frontier has reached it.
     until_us: int = INFINITY
-    # X for single logs, if it differs (:mod:`query.start.settling`).
+    # The first instant needed of single logs, if it differs (:mod:`query.start.settling`).
     log_starts_us: Mapping[int, int | None] = field(default_factory=dict)
 
 
@@ -173,12 +173,12 @@ class Bucket(ABC):
         return min(INFINITY if self._ended else min(pacing.frontier for pacing in self._pacing), self._until_us)
 
     def output_frontier_us(self, output: int) -> int:
-        """Return the instant, microseconds, below which no later result of an output lies; see :mod:`query.engine.lead`."""
+        """Return the instant, microseconds, below which no later result of an output lies; see :mod:`query.engine.ahead`."""
         return min(shift_cti(self.frontier_us, self._program.ahead_us(output)), self._until_us)
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do: the input has ended, or the frontier has reached E."""
+        """Whether nothing is left to do: the input has ended, or the frontier has reached the output end."""
         return all(self.output_frontier_us(output) == self._until_us for output in range(len(self._channels)))
 
     @property

@@ -104,8 +104,8 @@ class KeyedBucket(Bucket):
         # Which members a roster has announced; substreams wait for these only.
         self._is_joined: Mask = np.empty(0, dtype=np.bool_)
         # For each source whether its events move their timelines. Of results that is unknown before the first roster.
-        self._is_moving: list[bool] = [over is None for over in self._overs]
-        # The c of each member, as far as the walk has come.
+        self._moves_timelines: list[bool] = [over is None for over in self._overs]
+        # The ``c`` of each member at the place that the walk has reached.
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
@@ -265,8 +265,8 @@ class KeyedBucket(Bucket):
             # First the member: _member replaces the array _is_joined.
             member = self._member((source_index, number))
             self._is_joined[member] = True
-        if not self._is_moving[source_index] and not roster.substreams:
-            self._is_moving[source_index] = True
+        if not self._moves_timelines[source_index] and not roster.substreams:
+            self._moves_timelines[source_index] = True
             self._move_waiting(source_index)
         # With more channels, the progress of a substream no longer follows from its saved timelines.
         self._subs.touch(np.arange(len(self._subs)))
@@ -307,7 +307,7 @@ class KeyedBucket(Bucket):
         """Return the moves by events and by the lists of CTIs. A list can precede another input's first event of its substream."""
         moves = Moves.of([])
         for source_index, ((events, place), sub) in enumerate(zip(stretch.events, subs, strict=True)):
-            if self._is_moving[source_index] and events.num_rows:
+            if self._moves_timelines[source_index] and events.num_rows:
                 members = self._members_of(source_index, events["partition_id"].to_numpy())
                 moves += Moves(sub, members, events["system_us"].to_numpy(), place)
         listed = [(entry.key, (index, entry.number), entry.us, place) for index, entry, place in entries if entry.key is not None]
@@ -315,7 +315,7 @@ class KeyedBucket(Bucket):
         return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])
 
     def _substream_frontiers(self, timelines_us: Ints | None = None, channels_us: Ints | None = None) -> Ints:
-        """Return the instant that each substream has reached, the least of its timelines; by default as the walk has come."""
+        """Return the instant that each substream has reached, the least of its timelines; by default at the place of the walk."""
         if not self._has_all_rosters:
             return np.full(len(self._subs), NEVER, dtype=np.int64)
         timelines_us = self._timelines_us if timelines_us is None else timelines_us
@@ -383,7 +383,7 @@ class KeyedBucket(Bucket):
             "subs": len(self._subs),
             "logs": [log.save() for log in self._walked],
             "members": [[*name, bool(self._is_joined[member]), int(self._channels_us[member])] for name, member in self._members.items()],
-            "moving": self._is_moving,
+            "moving": self._moves_timelines,
         }
 
     def _restore_own(self, fields: dict[str, Any]) -> None:
@@ -391,7 +391,7 @@ class KeyedBucket(Bucket):
         self._members = {(source_index, number): member for member, (source_index, number, _, _) in enumerate(fields["members"])}
         self._is_joined = np.array([is_joined for _, _, is_joined, _ in fields["members"]], dtype=np.bool_)
         self._channels_us = np.array([c for _, _, _, c in fields["members"]], dtype=np.int64)
-        self._is_moving = fields["moving"]
+        self._moves_timelines = fields["moving"]
         self._timelines_us = np.full((fields["subs"], len(self._members)), NEVER, dtype=np.int64)
         for subs, entries in self._subs.restore(self._retention, fields["subs"], lambda table: table["key"].to_pylist()):
             for member in range(len(self._members)):

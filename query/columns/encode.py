@@ -138,11 +138,11 @@ def _quote(texts: pa.Array) -> pa.Array:
 
 def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
     wide = pa.types.is_large_string(part.type)
-    _, ends, octets = part.buffers()
-    if octets is None or not len(part):
+    _, ends, data = part.buffers()
+    if data is None or not len(part):
         return np.empty(0, dtype=np.uint8)
     edges = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[part.offset : part.offset + len(part) + 1]
-    return np.frombuffer(octets, dtype=np.uint8)[edges[0] : edges[-1]]
+    return np.frombuffer(data, dtype=np.uint8)[edges[0] : edges[-1]]
 
 
 def _write_floats(part: pa.Array) -> pa.Array:

@@ -51,7 +51,7 @@ def select_pieces(operator: Operator, retention: Retention, names: Sequence[str]
 def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
     """Yield the pieces, or sums that stand for them; if a part of a large piece counts, it is treated block by block."""
     for piece in pieces:
-        if operator.is_seen_alike(piece.ends_us, from_us, to_us):
+        if operator.results_depend_alike(piece.ends_us, from_us, to_us):
             yield piece.summary(operator.summarize)
         elif piece.num_rows > BLOCK_ROWS and piece.high_us < from_us:
             blocks = (block for block in piece.blocks(BLOCK_ROWS) if block.may_count_between(span, from_us, to_us))
@@ -78,7 +78,7 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
-    """Return up to which instant to finish next from *from_us* on: *to_us*, or sooner if too many rows have their last results by then."""
+    """Return the end of the next step of time from *from_us* on: *to_us*, or sooner if too many rows have their last results by then."""
     due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
     if sum(part.rows for part in due) <= BUDGET.rows:
         return to_us

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
 from query.columns.large_tables import halve_table, split_by_bytes
+from query.engine.ahead import ahead_of, shift_slices
 from query.engine.compile import make_operator
 from query.engine.gathering import (
     compute_if_small,
@@ -28,7 +29,6 @@ from query.engine.gathering import (
     find_step_end,
     select_pieces,
 )
-from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Piece, RetainedKind, Retention
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.rows.event_fields import EventFields
@@ -106,9 +106,9 @@ class Program:
     plans: tuple[Plan, ...]
     # How the payloads of each input are written; JSON for others.
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
-    # S: results below this instant are left out; ``NEVER``: none is.
+    # The output start: results below this instant are left out; ``NEVER``: none is.
     start_us: int = NEVER
-    # E: results at or above this instant are left out; ``INFINITY``: none is.
+    # The output end: results at or above this instant are left out; ``INFINITY``: none is.
     until_us: int = INFINITY
     # The tables of reference data that are looked up, by name.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
@@ -228,11 +228,11 @@ class Program:
         # The results of one substream come in tables of limited size.
         if closing.num_rows == 1 or not step.operator.can_outgrow:
             return False
-        pieces, asked = self._pieces_for(number, retention, closing)
+        pieces, step_closing = self._pieces_for(number, retention, closing)
         if not any(pieces):
             return False
         # The way to know how much it is, is to compute it: what fits is kept for the step, so it is computed once.
-        tables = compute_if_small(step.operator, pieces, self._slice_to_compute(number, asked))
+        tables = compute_if_small(step.operator, pieces, self._slice_to_compute(number, step_closing))
         self._measured = None if tables is None else (number, closing, tables)
         return tables is None
 
@@ -251,7 +251,7 @@ class Program:
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
-        Return up to which instant to finish next if all rows are of one substream: *to_us*, or sooner.
+        Return the end of the next step of time if all rows are of one substream: *to_us*, or sooner.
 
         If time jumps, after silence or at the end of the input, more results can become final than there is memory for.
         """
@@ -271,25 +271,25 @@ class Program:
     def _finish_step(self, number: int, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
         """Compute a step from its retained rows; yield its results and those of the steps that its rows stream through."""
         step = self._steps[number]
-        pieces_by_side, clipped = self._pieces_for(number, retention, closing)
+        pieces_by_side, step_closing = self._pieces_for(number, retention, closing)
         if not any(pieces_by_side):
             return
         if isinstance(step.operator, EncodedProjection):
-            encoded = step.operator.encoded(tables_of([Gathered(pieces) for pieces in pieces_by_side]), self._from_start(clipped))
+            encoded = step.operator.encoded(tables_of([Gathered(pieces) for pieces in pieces_by_side]), self._from_start(step_closing))
             yield self._results_of(number, encoded)
             return
-        asked = self._slice_to_compute(number, clipped)
-        yield from self._pass_on(number, self._compute(number, closing, pieces_by_side, asked), asked, retention, closing)
+        to_compute = self._slice_to_compute(number, step_closing)
+        yield from self._pass_on(number, self._compute(number, closing, pieces_by_side, to_compute), to_compute, retention, closing)
 
-    def _compute(self, number: int, closing: pa.Table, pieces: list[list[Piece]], asked: pa.Table) -> Iterable[pa.Table]:
+    def _compute(self, number: int, closing: pa.Table, pieces: list[list[Piece]], to_compute: pa.Table) -> Iterable[pa.Table]:
         """Return the rows of a step: those that :meth:`_is_too_much` has computed to measure them, else newly computed ones."""
         measured, self._measured = self._measured, None
         if measured is not None and measured[0] == number and measured[1] is closing:
             return measured[2]
-        return compute_rows(self._steps[number].operator, pieces, asked)
+        return compute_rows(self._steps[number].operator, pieces, to_compute)
 
     def _pass_on(
-        self, number: int, tables: Iterable[pa.Table], asked: pa.Table, retention: Retention, closing: pa.Table
+        self, number: int, tables: Iterable[pa.Table], to_compute: pa.Table, retention: Retention, closing: pa.Table
     ) -> Iterator[list[pa.Table]]:
         """Give a step's rows to the steps that take them; yield the results that follow."""
         step, takers = self._steps[number], self._takers(number)
@@ -297,7 +297,7 @@ class Program:
         for table in (part for whole in tables for part in split_by_bytes(whole, BUDGET.evaluated_bytes)):
             rows, failed = split_failed(table)
             if isinstance(step.node, Custom):
-                check_rows_in_slice(step.node.name, rows, asked)
+                check_rows_in_slice(step.node.name, rows, to_compute)
             results, failed = (self._drop_before_start(each) if takers else each for each in (rows, failed))
             if failed.num_rows:
                 self._record_failures(number, failed, failed["reason"])

@@ -369,8 +369,8 @@ def encode_table(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
         writer.write_table(table)
-    octets: bytes = sink.getvalue().to_pybytes()
-    return octets
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _encode_tables(tables: Tables) -> bytes:
@@ -385,16 +385,16 @@ def _encode_nothing(tables: Tables) -> bytes:
     return b""
 
 
-def _decode_tables(octets: bytes) -> Tables:
-    if octets[: len(_MAGIC)] != _MAGIC:
+def _decode_tables(data: bytes) -> Tables:
+    if data[: len(_MAGIC)] != _MAGIC:
         raise ProtocolError("a saved chunk of retained rows begins with bytes of no known version", fix="run the version that saved it")
     tables: Tables = {}
     offset = len(_MAGIC)
-    while offset < len(octets):
-        name_bytes, body_bytes = _FRAME.unpack_from(octets, offset)
+    while offset < len(data):
+        name_bytes, body_bytes = _FRAME.unpack_from(data, offset)
         offset += _FRAME.size
-        name = octets[offset : offset + name_bytes].decode()
-        body = pa.py_buffer(octets)[offset + name_bytes : offset + name_bytes + body_bytes]
+        name = data[offset : offset + name_bytes].decode()
+        body = pa.py_buffer(data)[offset + name_bytes : offset + name_bytes + body_bytes]
         tables[name] = pa.ipc.open_stream(body).read_all()
         offset += name_bytes + body_bytes
     return tables

@@ -131,7 +131,7 @@ class Operator(ABC):
         """Whether :meth:`summarize` can ever return fewer rows."""
         return False
 
-    def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+    def results_depend_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         """Return whether all results of a slice depend alike on rows whose least and greatest ``system_us`` are *ends_us*."""
         return False
 

@@ -74,7 +74,7 @@ class PlannedRead:
     start: str
     # Where it continues, and where the topics end.
     recovery: Recovery
-    # X: events from this instant on are needed, microseconds; None: all events, or those after the position of a checkpoint.
+    # Events from this instant on are needed, microseconds; None: all events, or those after the position of a checkpoint.
     read_from_us: int | None
     # The speed at which it catches up.
     replay: ReplayReport
@@ -213,9 +213,9 @@ def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, star
     return total_bytes / count if count else None
 
 
-def _format_size(octets: int) -> str:
+def _format_size(size_bytes: int) -> str:
     for unit in ("B", "kB", "MB", "GB"):
-        if octets < 1_000 or unit == "GB":
+        if size_bytes < 1_000 or unit == "GB":
             break
-        octets = round(octets / 1_000)
-    return f"{octets:,} {unit}"
+        size_bytes = round(size_bytes / 1_000)
+    return f"{size_bytes:,} {unit}"

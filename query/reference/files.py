@@ -38,7 +38,7 @@ from tidegate.language.expressions.tree import Expr, Field
 from tidegate.language.expressions.variant import Variant, finite
 from tidegate.platform.settings.tables.references import ReferenceSettings
 from tidegate.records.files.json_arrays import JsonForm, detect_form
-from tidegate.records.payloads.arrow_values import is_octets, record_of
+from tidegate.records.payloads.arrow_values import is_binary, record_of
 from tidegate.records.payloads.formats import JSON, reader_of
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
@@ -207,9 +207,9 @@ def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
 
 
 def _read_json(path: ReferenceFile) -> _Read:
-    octets = _bytes_of(path)
-    form, _ = detect_form(io.BytesIO(octets))
-    text = octets.decode("utf-8-sig")
+    encoded = _bytes_of(path)
+    form, _ = detect_form(io.BytesIO(encoded))
+    text = encoded.decode("utf-8-sig")
     if text.lstrip().startswith("["):
         kind, records = "element", _elements(text, path)
     elif form is JsonForm.OBJECTS:
@@ -299,7 +299,7 @@ def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = next((kind for is_type, kind in _PLAIN if is_type(column.type)), None)
-    if is_octets(column.type):
+    if is_binary(column.type):
         kind, column = Kind.NVARCHAR, pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
     if kind is None and not pa.types.is_null(column.type):
         raise _bad_record(f"values of type {column.type} have no meaning here", where)
@@ -317,7 +317,7 @@ def _to_json(value: Any, kind: pa.DataType) -> str:
 
 
 def _json_value(value: Any, kind: pa.DataType) -> Any:
-    """Return *value* with NULL for every NaN and infinity, which JSON has not, a record for every map, text for octets."""
+    """Return *value* with NULL for every NaN and infinity, which JSON has not, a record for every map, text for bytes."""
     if value is None or (pa.types.is_floating(kind) and not math.isfinite(value)):
         return None
     if pa.types.is_struct(kind):

@@ -45,7 +45,7 @@ class ReferenceLookup:
     finished_us: int = NEVER
 
     def observe_finished(self, closing: pa.Table) -> None:
-        """Remember up to which instant rows were finished; *closing* is that of :meth:`query.engine.program.Program.finish`."""
+        """Remember the instant below which rows are finished; *closing* is that of :meth:`query.engine.program.Program.finish`."""
         if closing.num_rows:
             self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
 

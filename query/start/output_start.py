@@ -1,7 +1,7 @@
 """
 Output start times of queries: from which instant on a run writes results, and what an earlier run has promised (docs/operate/starting.md).
 
-Law: a run with output start S writes the results with s >= S of a run from the beginning, numbered from 0, in the same order (with OVER
+Law: a run with an output start writes the results at or above it of a run from the beginning, numbered from 0, in the same order (with OVER
 over several inputs: of each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
 each result channel, numbered on, as if it had never stopped. With OVER over several inputs, or with a pace that counts events, the order
 between substreams may differ from there on (:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results after that

@@ -3,8 +3,9 @@ Where a query job begins to read its topics, or continues, and whether the recor
 
 Law (docs/operate/starting.md): a job that is not refused reads everything that its results depend on. From a checkpoint's positions on all
 records must exist. A run from the beginning needs everything; a run from an instant X on needs every event with System.Timestamp >= X of
-every channel. If retention has deleted the beginning of a topic, a remaining record before the first record of X or later proves that
-nothing needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
+every channel. If retention has deleted the beginning of a topic, a remaining record before the first record at or above the instant needed
+proves that nothing needed is gone: a CTI of the channel, whose largest system timestamp lies below it; or any event of a channel without
+substreams, which is in order.
 
 With OVER the emission order follows the input records, so a run that begins at an instant must accept each event at the same record as a
 run from the beginning. :mod:`query.start.settling` finds where its readers begin for that. What they need must exist too.
@@ -64,7 +65,8 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
         if offset > 0 and not _is_vouched(plan, partition, offset, firsts[partition], ends[partition])
     ]
     _refuse_if_gone(plan, available, dict.fromkeys(uncertain, needed))
-    # Read the last records in any case: they hold the final CTIs of a topic that ended before X. Starting earlier is sound.
+    # Read the last records in any case: they hold the final CTIs of a topic that ended before the instant needed. Starting earlier is
+    # sound.
     tails = {partition: max(available[partition], ends[partition] - TAIL_RECORDS) for partition in plan.partitions}
     return {partition: min(firsts[partition], tail) for partition, tail in tails.items()}
 
@@ -110,10 +112,10 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
 
 
 def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:
-    """Return whether each channel of a partition has a remaining record before the first record of X."""
+    """Return whether each channel of a partition has a remaining record before the first record of the instant needed."""
     topic, number = partition
     partitions = _partitions(plan, topic)
-    # Before *first_needed* all timestamps lie below X, and a CTI's timestamp is the largest s of its channel.
+    # Before *first_needed* all timestamps lie below that instant, and a CTI's timestamp is the largest system timestamp of its channel.
     channels_met, promised = set[int](), set[int]()
     roster: Roster | None = None
     with RangeReader(plan.kafka, topic, number, headers=True) as reader:

@@ -116,8 +116,8 @@ def shift_clock() -> None:
 
 
 def _write(stream: IO[bytes], value: Any) -> None:
-    octets = pickle.dumps(value)
-    stream.write(struct.pack(">Q", len(octets)) + octets)
+    data = pickle.dumps(value)
+    stream.write(struct.pack(">Q", len(data)) + data)
     stream.flush()
 
 

@@ -84,7 +84,7 @@ def walk(
         if interruption.kind == "cut":
             continue
         changes = bucket.save()
-        kept = {number: octets for number, octets in {**saves[-1].chunks, **changes.put}.items() if number not in changes.delete}
+        kept = {number: data for number, data in {**saves[-1].chunks, **changes.put}.items() if number not in changes.delete}
         saves.append(_Save(at, changes.head, kept, walked.copy()))
         if interruption.kind == "kill":
             # What the lost worker wrote after the save is written again: readers keep the first, which must be the same.

@@ -228,8 +228,8 @@ def _chosen(
             yield row, fields[index]
 
 
-def _text(octets: bytes | None) -> str | None:
-    return None if octets is None else octets.decode(errors="backslashreplace")
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
 
 
 def _shown(value: bytes | None) -> Any:

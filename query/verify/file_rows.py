@@ -173,6 +173,6 @@ def _base_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _parquet_rows(octets: bytes) -> list[bytes]:
-    table = pyarrow.parquet.read_table(io.BytesIO(octets))
+def _parquet_rows(data: bytes) -> list[bytes]:
+    table = pyarrow.parquet.read_table(io.BytesIO(data))
     return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in table.to_pylist()]

@@ -91,9 +91,9 @@ def _text(column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         texts = []
-        for octets in column.to_pylist():
+        for data in column.to_pylist():
             try:
-                texts.append(None if octets is None else octets.decode())
+                texts.append(None if data is None else data.decode())
             except UnicodeDecodeError:
-                texts.append(f"0x{octets.hex()}")
+                texts.append(f"0x{data.hex()}")
         return pa.array(texts, pa.string())

@@ -90,9 +90,9 @@ def row_bytes(rows: OrderedEvents) -> memoryview:
         length = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).astype("<i4")
         parts += [_as_binary(length, 4), pc.fill_null(column, b"").cast(pa.large_binary())]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
-    _, ends, octets = joined.buffers()
+    _, ends, data = joined.buffers()
     bounds = np.frombuffer(ends, dtype=np.int64)
-    return memoryview(octets)[int(bounds[joined.offset]) : int(bounds[joined.offset + len(joined)])]
+    return memoryview(data)[int(bounds[joined.offset]) : int(bounds[joined.offset + len(joined)])]
 
 
 def _as_binary(table: Any, width: int) -> pa.Array:

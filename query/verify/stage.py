@@ -200,9 +200,7 @@ def _row_difference_dict(difference: RowDifference) -> dict[str, Any]:
 def _row_dict(row: ResultRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
-    texts = {
-        name: None if octets is None else octets.decode("utf-8", "replace") for name, octets in (("key", row.key), ("value", row.value))
-    }
+    texts = {name: None if data is None else data.decode("utf-8", "replace") for name, data in (("key", row.key), ("value", row.value))}
     numbers = {"seq": row.seq, "s": format_tick(row.system_us)} if row.seq >= 0 else {"seq": None, "s": None}
     return {**numbers, **texts, "place": row.place or None}
 

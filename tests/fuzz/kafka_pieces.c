@@ -223,7 +223,7 @@ static int64_t read_log(void) {
     int64_t room = below(50) + 1, pieces = 0, next = 0, idle = 0;
     int framed = (int)below(3) - 1;
     tg_consumer consumer = {.room = room, .names = {"tg", "tf"}, .framed = ASKED, .framed_count = framed > 0 ? 3 : framed};
-    consumer.met = malloc(room * sizeof *consumer.met);
+    consumer.fetched = malloc(room * sizeof *consumer.fetched);
     tg_source source = {0};
     consumer.source = &source;
     for (int which = 0; which < 2; which++) {
@@ -259,11 +259,11 @@ static int64_t read_log(void) {
     }
     CHECK(next == log_rows);
     for (int64_t at = 0; at < consumer.count; at++)
-        destroy(consumer.met[at]);
+        destroy(consumer.fetched[at]);
     CHECK(alive == 0);
     for (int which = 0; which < 2; which++)
         free(consumer.found[which]), free(consumer.found_bytes[which]);
-    free(consumer.met);
+    free(consumer.fetched);
     for (int64_t row = 0; row < log_rows; row++) {
         alive++;
         destroy(&log_of[row]->of);

@@ -31,8 +31,8 @@ JUDGING = [
         "An event is early when it is more than the tolerance ahead, not when it is just that.",
         2,
         "model/verdicts.py",
-        "early = (claimed_us > arrival_us + policies.early_us) & readable",
-        "early = (claimed_us >= arrival_us + policies.early_us) & readable",
+        "early = (early_checked_us > arrival_us + policies.early_us) & readable",
+        "early = (early_checked_us >= arrival_us + policies.early_us) & readable",
         _POINTS,
     ),
     Bug(

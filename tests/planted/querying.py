@@ -342,7 +342,7 @@ QUERYING = [
         "Results of a query without OVER move their key, after a restore too.",
         6,
         "query/buckets/keyed.py",
-        '        self._is_moving = fields["moving"]\n',
+        '        self._moves_timelines = fields["moving"]\n',
         "",
         KEYED + "test_a_restored_bucket_knows_whether_results_move_their_key",
     ),

@@ -211,9 +211,9 @@ class _Walk:
 
     def _is_early(self, met: EventTrace, record: Record, t: int, arrived: Mark) -> bool:
         # An end edge is lifted above its start edge's time: it is early if that is.
-        claimed_us = max(t, record.start_us) if record.start_us is not None else t
+        early_checked_us = max(t, record.start_us) if record.start_us is not None else t
         early_us = self.policies.early_us
-        if early_us is None or claimed_us - arrived.time_us <= early_us:
+        if early_us is None or early_checked_us - arrived.time_us <= early_us:
             return False
         limit_us = arrived.time_us + early_us
         met.rulings.append(Ruling("early", limit_us, arrived.setter, limit_us if self.policies.early_action is Action.ADJUST else None))

@@ -100,8 +100,8 @@ def _decode(records: Records, partition: int) -> OrderedPiece:
         fields["system_us"].astype(np.int64),
         chosen.integers(records.timestamp_ms),
         header,
-        chosen.octets(records.key),
-        chosen.octets(records.value),
+        chosen.data(records.key),
+        chosen.data(records.value),
         is_framed=records.is_framed,
     )
     return OrderedPiece(events, ctis, int(records.offset[-1]) + 1 if len(records) else 0)
@@ -137,7 +137,7 @@ class _EventRows:
         parts = [column[first:last] for first, last in self._stretches]
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else column[:0]
 
-    def octets(self, column: pa.Array) -> pa.Array:
+    def data(self, column: pa.Array) -> pa.Array:
         if self._stretches is None:
             return column.take(pa.array(self._rows))
         parts = [column.slice(first, last - first) for first, last in self._stretches]
@@ -147,9 +147,9 @@ class _EventRows:
         if self._stretches is None:
             return column.take(pa.array(self._rows)).cast(pa.binary(EVENT_HEADER_BYTES))
         # Event headers have one length, so those of a stretch are one piece of the buffer; no header is read separately.
-        _, ends, octets = column.buffers()
+        _, ends, data = column.buffers()
         edges = np.frombuffer(ends, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-        parts = [octets.slice(int(edges[first]), int(edges[last] - edges[first])) for first, last in self._stretches]
+        parts = [data.slice(int(edges[first]), int(edges[last] - edges[first])) for first, last in self._stretches]
         joined = parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
         return pa.Array.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(self._rows), [None, joined])
 

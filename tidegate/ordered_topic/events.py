@@ -47,10 +47,10 @@ class OrderedEvents:
     @property
     def fields(self) -> NDArray[Any]:
         """The headers as a structured array (``EVENT_HEADER``), not copied; decoding has checked them."""
-        octets = self.header.buffers()[1]
-        if not len(self) or octets is None:
+        data = self.header.buffers()[1]
+        if not len(self) or data is None:
             return np.empty(0, dtype=EVENT_HEADER)
-        return np.frombuffer(octets, dtype=EVENT_HEADER, count=len(self), offset=self.header.offset * EVENT_HEADER_BYTES)
+        return np.frombuffer(data, dtype=EVENT_HEADER, count=len(self), offset=self.header.offset * EVENT_HEADER_BYTES)
 
     def take_rows(self, rows: Ints) -> OrderedEvents:
         """Return the chosen rows, without copying if they are all rows in order."""
@@ -77,8 +77,8 @@ class OrderedEvents:
         if len(filled) == 1:
             return filled[0]
         plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
-        octets = (pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES)
-        return OrderedEvents(*plain, *octets, is_framed=filled[0].is_framed)
+        data = (pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES)
+        return OrderedEvents(*plain, *data, is_framed=filled[0].is_framed)
 
 
 _PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")

@@ -190,7 +190,7 @@ class Analysis(Operator):
         """Whether every function is an aggregate made of states."""
         return all(analytic.aggregate is not None and not is_holistic(analytic.aggregate) for analytic in self.node.analytics)
 
-    def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+    def results_depend_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         low_us, high_us = ends_us
         limits_us = {analytic.limit_us for analytic in self.node.analytics}
         return high_us < from_us and all(low_us + limit_us >= to_us - 1 or high_us + limit_us < from_us for limit_us in limits_us)

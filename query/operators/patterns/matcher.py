@@ -71,7 +71,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """Rows in the order of partitions: time, the end of the partition of each, and up to which instant all rows are known."""
+    """Rows in the order of partitions: the time of each, the end of its partition, and the instant below which all rows are known."""
 
     system_us: Ints
     end: Ints

@@ -185,7 +185,7 @@ class WindowAggregation(Operator):
         """Whether successive windows contain nearly the same rows, and every aggregate is made of states."""
         return isinstance(self.node.window, Sliding) and not any(map(is_holistic, self.node.totals))
 
-    def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+    def results_depend_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         low_us, high_us = ends_us
         # All rows have come before the first end, and none leaves before the last one.
         return high_us < from_us and low_us + self.reach_us >= to_us

@@ -16,7 +16,7 @@ from support.query_kinds import INPUT
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread, shift_cti
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket
-from query.engine.lead import ahead_of
+from query.engine.ahead import ahead_of
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema

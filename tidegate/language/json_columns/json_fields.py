@@ -121,12 +121,12 @@ def field_tree(wanted: tuple[MemberPath, ...]) -> FieldTree | None:
         first = len(order)
         folded = [key[0].lower() for key in branch.inside]
         order += [(inner, key, folded.count(key[0].lower()) > 1) for key, inner in branch.inside.items()]
-        octets = name.encode()
-        tail = int.from_bytes(octets[-_TAIL_BYTES:].ljust(_TAIL_BYTES, b"\0"), sys.byteorder) | _SMALL_LETTERS
+        encoded = name.encode()
+        tail = int.from_bytes(encoded[-_TAIL_BYTES:].ljust(_TAIL_BYTES, b"\0"), sys.byteorder) | _SMALL_LETTERS
         slots = branch.slot if branch.wanted else -1, branch.slot, branch.slots_end
         lengths = sum({1 << len(inner.encode()) % _LENGTH_BITS for inner, *_ in branch.inside})
         traits = is_exact, not name.isascii(), has_twin, is_raw
-        nodes.append(_Node(octets, tail, lengths, len(octets), *traits, first, len(order), *slots))
+        nodes.append(_Node(encoded, tail, lengths, len(encoded), *traits, first, len(order), *slots))
     return FieldTree((_Node * len(nodes))(*nodes), tuple(root.slot_at(one) for one in wanted), slot_count)
 
 
@@ -190,13 +190,13 @@ def read_elements(payloads: pa.Array) -> tuple[Ints, Ints] | None:
 def _column_for_c(payloads: pa.Array) -> _Column | None:
     """Return a column as C takes it; None if it is empty or too long."""
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
-    valid, ends, octets = payloads.buffers()
-    if not rows or octets is None:
+    valid, ends, encoded = payloads.buffers()
+    if not rows or encoded is None:
         return None
     edges = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[[payloads.offset, payloads.offset + rows]]
     if edges[1] - edges[0] > _BYTES_MAX:
         return None
-    column = _Column(octets.address, ends.address, valid.address if valid is not None and payloads.null_count else None)
+    column = _Column(encoded.address, ends.address, valid.address if valid is not None and payloads.null_count else None)
     column.first, column.rows, column.wide = payloads.offset, rows, wide
     return column
 
@@ -205,7 +205,7 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
     column = _column_for_c(payloads)
     if column is None:
         return None
-    rows, (_, ends, octets) = len(payloads), payloads.buffers()
+    rows, (_, ends, encoded) = len(payloads), payloads.buffers()
     first = int(np.frombuffer(ends, dtype=np.int64 if column.wide else np.int32)[payloads.offset])
     kinds = [np.zeros(rows, dtype=np.uint8) for _ in range(tree.slot_count)]
     values = [np.zeros(rows, dtype=np.int64) for _ in range(tree.slot_count)]
@@ -215,7 +215,7 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
     others = part.tg_json_fields(
         column, tree.nodes, _addresses(kinds), _addresses(values), found.ctypes.data, following.ctypes.data, status.ctypes.data
     )
-    start = octets.address + first
+    start = encoded.address + first
     columns = [_column(part, start, *slot) for slot in zip(kinds, values, strict=True)]
     other_rows = np.flatnonzero(status == OTHER) if others else np.empty(0, dtype=np.int64)
     return JsonFields(status, other_rows, [columns[slot] for slot in tree.slots])

@@ -136,10 +136,10 @@ def events_of(columns: OrderedEvents) -> list[Event]:
     events = []
     for offset, header, stamp_ms, key, value in rows:
         fields = {name: int(header[name]) for name in EVENT_HEADER.names or ()}
-        octets, headers = value.as_py(), Headers()
-        if columns.is_framed and octets is not None:
-            octets, headers = bytes(payload_of(octets)), headers_of(octets)
-        events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": octets, "headers": headers}))
+        data, headers = value.as_py(), Headers()
+        if columns.is_framed and data is not None:
+            data, headers = bytes(payload_of(data)), headers_of(data)
+        events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": data, "headers": headers}))
     return events
 
 
@@ -217,7 +217,7 @@ def format_field(name: str, value: Any, other: Any = None) -> str:
     if name == "flags":
         return (Flag(value).name or str(value)).lower().replace("|", ", ") if value else "none"
     if name == "headers":
-        return ", ".join(f"{header} {octets!r}" for header, octets in value) or "none"
+        return ", ".join(f"{header} {data!r}" for header, data in value) or "none"
     if isinstance(value, bytes):
         byte_index = _first_differing_byte(value, other) if isinstance(other, bytes) and value != other else 0
         cut = value[max(byte_index - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]

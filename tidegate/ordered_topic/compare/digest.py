@@ -30,12 +30,12 @@ class _Streams:
     hashes: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(6)])
 
     def update(self, events: OrderedEvents) -> None:
-        octets = [_header_bytes(events.header), np.ascontiguousarray(events.stamp_ms)]
+        data = [_header_bytes(events.header), np.ascontiguousarray(events.stamp_ms)]
         for column in (events.key, events.value):
             # Lengths are hashed too: otherwise bytes could move from one value to the next. -1 distinguishes null from empty.
             lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
-            octets += [np.ascontiguousarray(lengths), _value_bytes(column)]
-        for stream, part in zip(self.hashes, octets, strict=True):
+            data += [np.ascontiguousarray(lengths), _value_bytes(column)]
+        for stream, part in zip(self.hashes, data, strict=True):
             stream.update(part)
 
     def digest(self) -> bytes:
@@ -101,18 +101,18 @@ def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int,
 
 
 def _header_bytes(column: pa.FixedSizeBinaryArray) -> Any:
-    octets = column.buffers()[1]
-    if not len(column) or octets is None:
+    data = column.buffers()[1]
+    if not len(column) or data is None:
         return b""
     # Arrow's buffer is hashed without a copy; a slice shares it, hence the offset.
-    return memoryview(octets)[column.offset * EVENT_HEADER_BYTES : (column.offset + len(column)) * EVENT_HEADER_BYTES]
+    return memoryview(data)[column.offset * EVENT_HEADER_BYTES : (column.offset + len(column)) * EVENT_HEADER_BYTES]
 
 
 def _value_bytes(column: pa.BinaryArray) -> Any:
     if column.null_count:
         column = column.fill_null(b"")
-    _, places, octets = column.buffers()
-    if not len(column) or octets is None:
+    _, places, data = column.buffers()
+    if not len(column) or data is None:
         return b""
     bounds = np.frombuffer(places, dtype=np.int32)
-    return memoryview(octets)[int(bounds[column.offset]) : int(bounds[column.offset + len(column)])]
+    return memoryview(data)[int(bounds[column.offset]) : int(bounds[column.offset + len(column)])]

@@ -49,9 +49,9 @@ class BatchCostWriter:
         if not costs:
             return
         self._number += 1
-        events, octets, walked_s = (sum(column) for column in zip(*costs, strict=True))
+        events, read_bytes, walked_s = (sum(column) for column in zip(*costs, strict=True))
         work_us = round(walked_s / min(len(costs), self._tasks) * SECOND_US)
-        replace_text(self._file, json.dumps([self._number, events, octets, work_us]), is_synced=False)
+        replace_text(self._file, json.dumps([self._number, events, read_bytes, work_us]), is_synced=False)
 
 
 def read_batch_cost(folder: Path) -> BatchCost | None:

@@ -20,7 +20,7 @@ from tidegate.platform.kafka.admin import Admin, check_readable
 from tidegate.platform.kafka.writer import TOO_LARGE, GaplessProducer
 from tidegate.platform.observe.logs import get_logger
 
-Octets = bytes | memoryview
+BytesLike = bytes | memoryview
 
 # The most bytes that a batch of one record has besides key, value and headers; and that a header has besides name and value.
 _RECORD_ROOM_BYTES, _HEADER_ROOM_BYTES = 128, 10
@@ -45,8 +45,8 @@ class Uncut:
     sha256: str
 
     @classmethod
-    def of(cls, octets: Octets | None) -> Uncut:
-        return cls(None if octets is None else len(octets), hashlib.sha256(octets or b"").hexdigest())
+    def of(cls, data: BytesLike | None) -> Uncut:
+        return cls(None if data is None else len(data), hashlib.sha256(data or b"").hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class DeadLetter:
 
     reason: str
     origin: str
-    key: Octets | None
-    value: Octets | None
+    key: BytesLike | None
+    value: BytesLike | None
     uncut: tuple[Uncut, Uncut] | None = None
     details: tuple[tuple[str, str], ...] = ()
 
@@ -68,17 +68,17 @@ class DeadLetter:
         headers += [(name, text.encode()) for name, text in self.details]
         if self.uncut is None:
             return headers
-        for name, octets, uncut in zip(("key", "value"), (self.key, self.value), self.uncut, strict=True):
+        for name, data, uncut in zip(("key", "value"), (self.key, self.value), self.uncut, strict=True):
             if uncut.length is not None:
                 headers.append((f"{name}_bytes", b"%d" % uncut.length))
-                if len(octets or b"") < uncut.length:
+                if len(data or b"") < uncut.length:
                     headers.append((f"{name}_sha256", uncut.sha256.encode()))
         return headers
 
     @property
     def size_bytes(self) -> int:
         """The most bytes that the letter takes as an uncompressed batch of one record."""
-        headers = sum(len(name) + len(octets or b"") + _HEADER_ROOM_BYTES for name, octets in self.headers)
+        headers = sum(len(name) + len(data or b"") + _HEADER_ROOM_BYTES for name, data in self.headers)
         return _RECORD_ROOM_BYTES + headers + len(self.key or b"") + len(self.value or b"")
 
     def cut(self, bytes_max: int) -> DeadLetter:
@@ -98,9 +98,9 @@ class DeadLetter:
         return replace(pointer, key=key, value=_bytes(self.value, room - len(key or b"")))
 
 
-def _bytes(octets: Octets | None, count: int | None = None) -> bytes | None:
+def _bytes(data: BytesLike | None, count: int | None = None) -> bytes | None:
     """Return the first *count* bytes, by default all; bytes are not copied."""
-    return None if octets is None else bytes(octets[:count])
+    return None if data is None else bytes(data[:count])
 
 
 def ensure_dead_letter_topic(admin: Admin, name: str, retention_us: int | None, bytes_max: int, replication_factor: int) -> int:

@@ -88,7 +88,7 @@ class MessageConsumer:
             framed = [header for header in headers if header[0] not in OWN_HEADERS]
         else:
             last = dict(headers)
-            framed = [(name, octets) for name in self._framed if (octets := last.get(name)) is not None]
+            framed = [(name, data) for name in self._framed if (data := last.get(name)) is not None]
         return _FetchedRecord(message, headers, frame_payload(framed, value))
 
 

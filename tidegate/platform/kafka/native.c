@@ -152,7 +152,7 @@ enum { VALUE, KEY, HEADER, FACTS, COLUMNS };
 /* Connections to the brokers, for the partitions of any number of consumers. */
 typedef struct {
     rd_kafka_t *client;
-    rd_kafka_queue_t *told; /* what concerns no partition alone */
+    rd_kafka_queue_t *client_events; /* what concerns no partition alone */
 } tg_source;
 
 typedef struct {
@@ -160,7 +160,7 @@ typedef struct {
     rd_kafka_topic_t *topic;
     int32_t partition;
     rd_kafka_queue_t *queue;  /* of this partition; NULL before the first tg_assign */
-    rd_kafka_message_t **met; /* fetched and not yet given out, in log order; errors among them */
+    rd_kafka_message_t **fetched; /* fetched and not yet given out, in log order; errors among them */
     int64_t count, room;
     const char *names[2]; /* headers to look for, NULL: none */
     const void **found[2];
@@ -187,7 +187,7 @@ typedef struct {
 void tg_free(void *block) { free(block); }
 
 void tg_source_close(tg_source *source) {
-    rd_kafka_queue_destroy(source->told);
+    rd_kafka_queue_destroy(source->client_events);
     rd_kafka_destroy_flags(source->client, DESTROY_WITHOUT_CLOSE);
     free(source);
 }
@@ -201,14 +201,14 @@ tg_source *tg_source_new(const char **names, const char **values, int count, cha
         free(source);
         return NULL;
     }
-    source->told = rd_kafka_queue_get_main(source->client);
+    source->client_events = rd_kafka_queue_get_main(source->client);
     return source;
 }
 
 /* Fetch no more; forget what was fetched, and what may still come. */
 static void stop(tg_consumer *consumer) {
     for (int64_t at = 0; at < consumer->count; at++)
-        rd_kafka_message_destroy(consumer->met[at]);
+        rd_kafka_message_destroy(consumer->fetched[at]);
     consumer->count = 0;
     if (consumer->queue) {
         rd_kafka_consume_stop(consumer->topic, consumer->partition);
@@ -226,7 +226,7 @@ void tg_consumer_close(tg_consumer *consumer) {
         free(consumer->found[which]);
         free(consumer->found_bytes[which]);
     }
-    free(consumer->met);
+    free(consumer->fetched);
     free(consumer);
 }
 
@@ -245,8 +245,8 @@ tg_consumer *tg_consumer_new(tg_source *source, const char *topic, int32_t parti
     consumer->names[1] = facts;
     consumer->framed = framed;
     consumer->framed_count = framed_count;
-    consumer->met = malloc(room * sizeof *consumer->met);
-    int short_of_memory = !consumer->met;
+    consumer->fetched = malloc(room * sizeof *consumer->fetched);
+    int short_of_memory = !consumer->fetched;
     for (int which = 0; which < 2 && header; which++) {
         consumer->found[which] = malloc(room * sizeof **consumer->found);
         consumer->found_bytes[which] = malloc(room * sizeof **consumer->found_bytes);
@@ -274,9 +274,9 @@ int tg_assign(tg_consumer *consumer, int64_t offset) {
 }
 
 /* Hear what concerns all partitions: an error, if there is one, goes into *piece*. */
-static void hear(tg_consumer *consumer, tg_piece *piece) {
+static void take_client_events(tg_consumer *consumer, tg_piece *piece) {
     rd_kafka_event_t *event;
-    while (!piece->error && (event = rd_kafka_queue_poll(consumer->source->told, 0))) {
+    while (!piece->error && (event = rd_kafka_queue_poll(consumer->source->client_events, 0))) {
         if (rd_kafka_event_type(event) == EVENT_ERROR) {
             const char *words = rd_kafka_event_error_string(event);
             piece->error = rd_kafka_event_error(event);
@@ -289,7 +289,7 @@ static void hear(tg_consumer *consumer, tg_piece *piece) {
 
 /* Fetch up to *wanted* more; wait up to *wait_ms* for the first of them. */
 static int64_t fetch(tg_consumer *consumer, int64_t wanted, int wait_ms) {
-    rd_kafka_message_t **next = consumer->met + consumer->count;
+    rd_kafka_message_t **next = consumer->fetched + consumer->count;
     ssize_t got = rd_kafka_consume_batch_queue(consumer->queue, 0, next, wanted);
     if (got <= 0) {
         *next = rd_kafka_consume_queue(consumer->queue, wait_ms);
@@ -301,7 +301,7 @@ static int64_t fetch(tg_consumer *consumer, int64_t wanted, int wait_ms) {
 
 static void find_headers(tg_consumer *consumer, int64_t row) {
     rd_kafka_headers_t *headers = NULL;
-    int none = rd_kafka_message_headers(consumer->met[row], &headers) != 0;
+    int none = rd_kafka_message_headers(consumer->fetched[row], &headers) != 0;
     for (int which = 0; which < 2; which++) {
         const void **found = &consumer->found[which][row];
         if (none || rd_kafka_header_get(headers, 0, consumer->names[which], found, &consumer->found_bytes[which][row]) != 0)
@@ -379,7 +379,7 @@ static int fill(tg_consumer *consumer, int64_t rows, const int64_t *size, tg_pie
         piece->column[which].ends[0] = 0;
     }
     for (int64_t row = 0; row < rows; row++) {
-        rd_kafka_message_t *message = consumer->met[row];
+        rd_kafka_message_t *message = consumer->fetched[row];
         int kind;
         piece->offset[row] = message->offset;
         piece->timestamp_ms[row] = rd_kafka_message_timestamp(message, &kind);
@@ -407,15 +407,15 @@ static int fill(tg_consumer *consumer, int64_t rows, const int64_t *size, tg_pie
         rd_kafka_message_destroy(message);
     }
     consumer->count -= rows;
-    memmove(consumer->met, consumer->met + rows, consumer->count * sizeof *consumer->met);
+    memmove(consumer->fetched, consumer->fetched + rows, consumer->count * sizeof *consumer->fetched);
     return 0;
 }
 
 /*
- * Take the next records below *end*: at most *rows*, and at most *octets* bytes unless the first one alone is larger. Wait
+ * Take the next records below *end*: at most *rows*, and at most *most_bytes* bytes unless the first one alone is larger. Wait
  * up to *wait_ms* for the first, and *more_ms* each time for more. Return 0, or -1 when memory is short.
  */
-int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, int wait_ms, int more_ms, tg_piece *piece) {
+int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t most_bytes, int wait_ms, int more_ms, tg_piece *piece) {
     int64_t taken = 0, total = 0, size[COLUMNS] = {0};
     memset(piece, 0, offsetof(tg_piece, text));
     if (rows > consumer->room)
@@ -423,7 +423,7 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
     for (;;) {
         int full = 0;
         while (taken < consumer->count && !full) {
-            rd_kafka_message_t *message = consumer->met[taken];
+            rd_kafka_message_t *message = consumer->fetched[taken];
             if (message->err) {
                 full = 1;
                 if (taken == 0) {
@@ -433,7 +433,7 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
                     snprintf(piece->text, TEXT_BYTES, "%s", words ? words : rd_kafka_err2str(message->err));
                     rd_kafka_message_destroy(message);
                     consumer->count--;
-                    memmove(consumer->met, consumer->met + 1, consumer->count * sizeof *consumer->met);
+                    memmove(consumer->fetched, consumer->fetched + 1, consumer->count * sizeof *consumer->fetched);
                 }
                 break;
             }
@@ -449,7 +449,7 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
                 find_headers(consumer, taken);
                 added += consumer->found_bytes[0][taken] + consumer->found_bytes[1][taken];
             }
-            if (taken && (total + added > octets || taken == rows)) {
+            if (taken && (total + added > most_bytes || taken == rows)) {
                 full = 1;
                 break;
             }
@@ -463,12 +463,12 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
             taken++;
         }
         /* Nothing is waited for that comes after the range. */
-        int whole = taken && consumer->met[taken - 1]->offset + 1 >= end;
+        int whole = taken && consumer->fetched[taken - 1]->offset + 1 >= end;
         if (full || whole || taken >= rows || !fetch(consumer, rows - taken, taken ? more_ms : wait_ms))
             break;
     }
     if (!taken && !piece->error && !piece->beyond)
-        hear(consumer, piece);
+        take_client_events(consumer, piece);
     return taken ? fill(consumer, taken, size, piece) : 0;
 }
 

@@ -287,8 +287,8 @@ class _Block:
 def _arrow_column(column: _ReadColumn, rows: int, block: _Block) -> pa.Array:
     valid = pa.foreign_buffer(column.valid, (rows + 7) // 8, block) if column.nulls else None
     ends = pa.foreign_buffer(column.ends, 4 * (rows + 1), block)
-    octets = pa.foreign_buffer(column.bytes, column.size, block)
-    return pa.Array.from_buffers(pa.binary(), rows, [valid, ends, octets], null_count=column.nulls)
+    encoded = pa.foreign_buffer(column.bytes, column.size, block)
+    return pa.Array.from_buffers(pa.binary(), rows, [valid, ends, encoded], null_count=column.nulls)
 
 
 class NativeProducer(_Client):
@@ -324,8 +324,8 @@ class NativeProducer(_Client):
     ) -> bool:
         """Queue one record with any headers; by default the client chooses partition and timestamp. Return False if the queue is full."""
         names = _c_array(ctypes.c_char_p, [name.encode() for name, _ in headers])
-        values = _c_array(ctypes.c_char_p, [octets for _, octets in headers])
-        lengths = _c_array(ctypes.c_int64, [_length(octets) for _, octets in headers])
+        values = _c_array(ctypes.c_char_p, [encoded for _, encoded in headers])
+        lengths = _c_array(ctypes.c_int64, [_length(encoded) for _, encoded in headers])
         record = topic.encode(), value, _length(value), key, _length(key), partition, stamp_ms
         queued: int = self._native.tg_send_one(self._open, *record, names, values, lengths, len(headers))
         return queued <= 0
@@ -339,15 +339,15 @@ class NativeProducer(_Client):
         return left
 
 
-def _length(octets: bytes | None) -> int:
-    return -1 if octets is None else len(octets)
+def _length(encoded: bytes | None) -> int:
+    return -1 if encoded is None else len(encoded)
 
 
 def _written_column(column: Payload) -> tuple[_WrittenColumn, pa.Array]:
     """Return *column* as a C struct, and the Arrow column that must outlive it."""
     if isinstance(column, np.ndarray) or not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         column = to_arrow(column)
-    valid, ends, octets = column.buffers()
+    valid, ends, encoded = column.buffers()
     wide = int(pa.types.is_large_binary(column.type))
-    addresses = [None if buffer is None else buffer.address for buffer in (octets, valid if column.null_count else None, ends)]
+    addresses = [None if buffer is None else buffer.address for buffer in (encoded, valid if column.null_count else None, ends)]
     return _WrittenColumn(*addresses, column.offset, wide), column

@@ -125,7 +125,7 @@ def load_state_library(session: SparkSession) -> None:
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
-def forgo_generated_code(session: SparkSession) -> None:
+def disable_code_generation(session: SparkSession) -> None:
     """
     Have the JVM interpret rows instead of compiling code for them, also in threads that know no session's settings, such as the one that
     serves a task's state. A batch has a handful of rows, and compiling took a tenth of a small batch.

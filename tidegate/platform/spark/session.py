@@ -30,7 +30,7 @@ from tidegate.platform.spark.privates import (
     BatchHandOver,
     accumulator_server,
     adopt_jvm,
-    forgo_generated_code,
+    disable_code_generation,
     import_late_modules,
     load_state_library,
     silence_accumulator_server,
@@ -82,7 +82,7 @@ def _warm_worker(spark: SparkSession) -> None:
 
 def _prepare_state(spark: SparkSession) -> None:
     """Prepare the JVM for the state of the first batch, which would have to wait otherwise."""
-    forgo_generated_code(spark)
+    disable_code_generation(spark)
     load_state_library(spark)
 
 

@@ -31,7 +31,8 @@ _HEAD = -1
 _PART = 2**40
 # Schemas as objects: the JVM would parse a text again in every task.
 _CELL_NUMBER = StructType([StructField("number", LongType())])
-_CELL_OCTETS = StructType([StructField("octets", BinaryType())])
+# Checkpoints hold cells under this name.
+_CELL_BYTES = StructType([StructField("octets", BinaryType())])
 # A larger chunk is stored in several cells. Spark's JVM has a small heap, and holds a cell some six times while it is stored, for two tasks
 # at a time.
 PART_BYTES = 2**23
@@ -45,7 +46,7 @@ class StateStore(Generic[Value]):
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
         # One state variable for everything: Spark derives the encoders of each variable again in every task.
-        self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_OCTETS)
+        self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_BYTES)
         # The number of cells of each chunk that has several, as in _in_memory, for the value that was loaded or saved last.
         self._parts: dict[int, int] = {}
         self._handle, self._key = handle, tuple[Any, ...]()
@@ -93,10 +94,10 @@ class StateStore(Generic[Value]):
         """Save a value by writing its changes."""
         for chunk in delta.delete:
             self._remove(chunk, range(self._parts.pop(chunk, 1)))
-        for chunk, octets in delta.put.items():
-            parts = max(-(-len(octets) // PART_BYTES), 1)
+        for chunk, data in delta.put.items():
+            parts = max(-(-len(data) // PART_BYTES), 1)
             for part in range(parts):
-                self._cells.updateValue((chunk + part * _PART,), (octets[part * PART_BYTES : (part + 1) * PART_BYTES],))
+                self._cells.updateValue((chunk + part * _PART,), (data[part * PART_BYTES : (part + 1) * PART_BYTES],))
             self._remove(chunk, range(parts, self._parts.pop(chunk, 1)))
             if parts > 1:
                 self._parts[chunk] = parts

@@ -98,5 +98,5 @@ def redis_password(password: str) -> str:
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
-def _base64(octets: bytes) -> str:
-    return b64encode(octets).decode()
+def _base64(encoded: bytes) -> str:
+    return b64encode(encoded).decode()

@@ -23,7 +23,7 @@ from tidegate.records.files.blocks import SHOWN_CHARACTERS, Block, Fault, as_jso
 from tidegate.records.files.json_arrays import ArrayElements, MixedElements, ObjectElements
 
 _JSON_SPACE = b" \t\r"
-_IS_SPACE, _IS_STRIPPED = (np.isin(np.arange(256), list(octets)) for octets in (_JSON_SPACE, _JSON_SPACE + b","))
+_IS_SPACE, _IS_STRIPPED = (np.isin(np.arange(256), list(data)) for data in (_JSON_SPACE, _JSON_SPACE + b","))
 _LINE_FEED = ord("\n")
 BOM = b"\xef\xbb\xbf"
 _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -149,16 +149,16 @@ class ExplodedLines(NdjsonRecords):
 
 def _split_lines(text: bytes) -> pa.Array:
     """Return the lines of a text (binary, or large_binary) without the spaces around them and a comma at the end."""
-    octets = np.frombuffer(text, dtype=np.uint8)
-    ends = np.append(np.flatnonzero(octets == _LINE_FEED), len(octets))
+    data = np.frombuffer(text, dtype=np.uint8)
+    ends = np.append(np.flatnonzero(data == _LINE_FEED), len(data))
     starts = np.append(0, ends[:-1] + 1)
     filled = starts < ends
     # Few files have these, and looking at the first and last bytes is faster than stripping every line.
-    if _IS_SPACE[octets[starts[filled]]].any() or _IS_STRIPPED[octets[ends[filled] - 1]].any():
+    if _IS_SPACE[data[starts[filled]]].any() or _IS_STRIPPED[data[ends[filled] - 1]].any():
         lines = [line.strip(_JSON_SPACE) for line in text.split(b"\n")]
         return pa.array([line[:-1].rstrip(_JSON_SPACE) if line.endswith(b",") else line for line in lines], pa.binary())
     # Each line is a slice of the text up to and with its line feed; the text needs one more for the last line.
-    edges = pa.py_buffer(np.append(starts, len(octets) + 1).astype(np.int64))
+    edges = pa.py_buffer(np.append(starts, len(data) + 1).astype(np.int64))
     with_ends = pa.Array.from_buffers(pa.large_binary(), len(starts), [None, edges, pa.py_buffer(text + b"\n")])
     lines = pc.binary_slice(with_ends, 0, -1)
     return lines.cast(pa.binary()) if len(text) <= BYTES_MAX else lines

@@ -65,7 +65,7 @@ class ParquetRecords:
 
 def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
     """
-    Return the rows of a record batch, times as UTC without a zone, maps as records, octets as text; a row is None if one of its values is
+    Return the rows of a record batch, times as UTC without a zone, maps as records, bytes as text; a row is None if one of its values is
     outside Python's range.
     """
     schema = pa.schema([pa.field(column.name, _plain_type(column.type)) for column in batch.schema])

@@ -1,7 +1,7 @@
 """
 Values of Parquet files that JSON lacks, by the rules that Avro's records follow too.
 
-Law: the form of a value follows from the type of its column, never from the value. Octets are text in hexadecimal digits. A map is a
+Law: the form of a value follows from the type of its column, never from the value. Bytes are text in hexadecimal digits. A map is a
 record, whose names are the texts of the map's keys; of keys with one text the first counts.
 """
 
@@ -18,8 +18,8 @@ JSON_OPTIONS = orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z
 
 
 def converter_of(kind: pa.DataType) -> Convert | None:
-    """Return what makes records of maps and text of octets in a value of this type, as Python has it; None if it can hold neither."""
-    if is_octets(kind):
+    """Return what makes records of maps and text of data in a value of this type, as Python has it; None if it can hold neither."""
+    if is_binary(kind):
         return _hexadecimal
     if pa.types.is_map(kind):
         return _make_record_reader(converter_of(kind.item_type))
@@ -32,8 +32,8 @@ def converter_of(kind: pa.DataType) -> Convert | None:
     return None
 
 
-def is_octets(kind: pa.DataType) -> bool:
-    """Return whether values of this type are octets."""
+def is_binary(kind: pa.DataType) -> bool:
+    """Return whether values of this type are data."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
@@ -54,8 +54,8 @@ def member_name(key: Any) -> str:
     return orjson.dumps(key, default=str, option=JSON_OPTIONS).decode().strip('"')
 
 
-def _hexadecimal(octets: bytes | None) -> str | None:
-    return None if octets is None else octets.hex()
+def _hexadecimal(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
 
 
 def _make_record_reader(convert: Convert | None) -> Convert:

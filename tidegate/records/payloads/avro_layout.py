@@ -116,12 +116,12 @@ def weigh(schema: AvroSchema, payloads: pa.Array, skipped: int = 0) -> Ints:
         weights = (-1 if payload is None else _weigh_one(layout, payload, skipped) for payload in payloads.to_pylist())
         return np.fromiter(weights, np.int64, len(payloads))
     out = np.full(len(payloads), -1, dtype=np.int64)
-    valid, ends, octets = payloads.buffers()
-    if octets is not None:
+    valid, ends, encoded = payloads.buffers()
+    if encoded is not None:
         limits = np.array([FREE_WEIGHT, BYTE_WEIGHT, WEIGHT_MAX], dtype=np.int64)
         part.tg_avro_weights(
             schema.layout.ctypes.data,
-            *(octets.address, ends.address, pa.types.is_large_binary(payloads.type)),
+            *(encoded.address, ends.address, pa.types.is_large_binary(payloads.type)),
             *(valid.address if valid is not None and payloads.null_count else None, payloads.offset, len(payloads), skipped),
             *(limits.ctypes.data, out.ctypes.data),
         )

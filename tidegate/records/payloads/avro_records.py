@@ -62,8 +62,8 @@ def read_rows(
     for chosen, chosen_weights in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True):
         good = chosen[chosen_weights >= 0]
         reasons |= dict.fromkeys(chosen[chosen_weights < 0].tolist(), NOT_AVRO)
-        octets = payloads.to_pylist() if len(good) == len(payloads) else payloads.take(pa.array(good)).to_pylist()
-        read, values = _decode(schema.parsed, good.tolist(), octets, skipped)
+        data = payloads.to_pylist() if len(good) == len(payloads) else payloads.take(pa.array(good)).to_pylist()
+        read, values = _decode(schema.parsed, good.tolist(), data, skipped)
         reasons |= dict.fromkeys(set(good.tolist()) - set(read) if len(read) < len(good) else (), NOT_AVRO)
         yield np.array(read, dtype=np.int64), [_variant(_members(values, field.path)) for field in fields]
 

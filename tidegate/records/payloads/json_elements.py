@@ -118,6 +118,6 @@ def _cut(payloads: pa.Array, spans: Ints, valid: Mask) -> pa.Array:
     """Return pieces of the column's bytes, given in the order of their places, in a column of the same type."""
     # What lies between the pieces belongs to others: all together are one column over the same bytes.
     places = pa.py_buffer(np.ascontiguousarray(spans).reshape(-1))
-    octets = payloads.buffers()[2] or pa.py_buffer(b"")
-    segments = pa.Array.from_buffers(pa.large_binary(), max(2 * len(spans) - 1, 0), [None, places, octets])
+    data = payloads.buffers()[2] or pa.py_buffer(b"")
+    segments = pa.Array.from_buffers(pa.large_binary(), max(2 * len(spans) - 1, 0), [None, places, data])
     return segments.take(pa.array(2 * np.arange(len(spans)), mask=~valid)).cast(payloads.type)

@@ -78,7 +78,7 @@ def produce_again(admin: Admin, kafka: Mapping[str, str], letter: Place, raw_top
     (TG-UI-LETTER): it is no letter of ingest, or its record is not whole any more.
     """
     found = read_record(admin, kafka, letter)
-    headers = {name: (octets or b"").decode("utf-8", "replace") for name, octets in ([] if found is None else read_headers(found))}
+    headers = {name: (data or b"").decode("utf-8", "replace") for name, data in ([] if found is None else read_headers(found))}
     origin, reason = Place.parse(headers.get(ORIGIN, "")), headers.get(REASON, "")
     if found is None or origin is None or origin.topic not in raw_topics or reason not in set(IngestReason):
         what = f"{letter} is no dead letter of an input of this pipeline"

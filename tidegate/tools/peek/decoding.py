@@ -70,7 +70,7 @@ class Sight:
 
     def header(self, name: str) -> str:
         """Return the text of a header, empty without it."""
-        return next((octets or b"" for other, octets in self.headers if other == name), b"").decode("utf-8", "replace")
+        return next((data or b"" for other, data in self.headers if other == name), b"").decode("utf-8", "replace")
 
 
 def decode_sights(records: Records, topic: str, partition: int, headers_of_null: Mapping[int, Headers]) -> Iterator[Sight]:

@@ -26,17 +26,17 @@ _RECORD = Field(())
 _DUMPED_MAX, _DUMPED_A_LINE = 2_048, 16
 
 
-def show_bytes(octets: str | bytes | None) -> dict[str, Any] | None:
+def show_bytes(data: str | bytes | None) -> dict[str, Any] | None:
     """Return how many bytes there are, and the first of them in lines: offset, hexadecimal, and as text; None: there are none at all."""
-    if octets is None:
+    if data is None:
         return None
-    octets = octets.encode() if isinstance(octets, str) else octets
+    data = data.encode() if isinstance(data, str) else data
     lines = []
-    for start in range(0, min(len(octets), _DUMPED_MAX), _DUMPED_A_LINE):
-        piece = octets[start : start + _DUMPED_A_LINE]
+    for start in range(0, min(len(data), _DUMPED_MAX), _DUMPED_A_LINE):
+        piece = data[start : start + _DUMPED_A_LINE]
         text = "".join(chr(octet) if 32 <= octet < 127 else "." for octet in piece)
         lines.append(f"{start:06x}  {piece.hex(' '):<{_DUMPED_A_LINE * 3 - 1}}  {text}")
-    return {"bytes": len(octets), "lines": lines, "is_cut": len(octets) > _DUMPED_MAX}
+    return {"bytes": len(data), "lines": lines, "is_cut": len(data) > _DUMPED_MAX}
 
 
 class Display:
@@ -87,7 +87,7 @@ class Display:
             fields |= {"origin_offset": event.offset, "flags": _flag_names(event.flags)}
         fields |= {"key": None if sight.key is None else _text(sight.key), "value": self._payload_value(sight.value)}
         if sight.headers:
-            fields["headers"] = {name: None if octets is None else _text(octets) for name, octets in sight.headers}
+            fields["headers"] = {name: None if data is None else _text(data) for name, data in sight.headers}
         return fields | ({"problem": sight.problem} if sight.problem else {})
 
     def _payload_text(self, payload: bytes | None) -> str:
@@ -126,7 +126,7 @@ def _flag_names(flags: Flag) -> list[str]:
 
 
 def _headers_text(headers: list[tuple[str, bytes | None]]) -> str:
-    texts = [f"{name}={_text(octets or b'')}" for name, octets in headers]
+    texts = [f"{name}={_text(data or b'')}" for name, data in headers]
     return f"[{', '.join(texts)}]" if texts else ""
 
 
@@ -134,8 +134,8 @@ def _stamp(timestamp_ms: int) -> str:
     return "" if timestamp_ms < 0 else format_tick(timestamp_ms * MILLISECOND_US)
 
 
-def _text(octets: bytes) -> str:
+def _text(data: bytes) -> str:
     try:
-        return octets.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        return f"base64:{base64.b64encode(octets).decode()}"
+        return f"base64:{base64.b64encode(data).decode()}"

@@ -67,9 +67,9 @@ def check_signature(text: str, where: str, public_key_file: Path | None = None) 
     try:
         fields = json.loads(text)
         statement, signature = fields["statement"], fields["signature"]
-        octets, value = (base64.b64decode(signature[name], validate=True) for name in ("public_key", "value"))
+        data, value = (base64.b64decode(signature[name], validate=True) for name in ("public_key", "value"))
         known = fields["format"] == FORMAT and signature["algorithm"] == "ed25519"
-        key = Ed25519PublicKey.from_public_bytes(octets)
+        key = Ed25519PublicKey.from_public_bytes(data)
     except (ValueError, KeyError, TypeError) as error:
         raise _refusal(f"this is no attestation: {error}", where) from None
     if not known:
@@ -78,8 +78,8 @@ def check_signature(text: str, where: str, public_key_file: Path | None = None) 
         key.verify(value, canonical_bytes(statement))
     except InvalidSignature:
         raise _refusal("the signature does not hold: the statement was changed after it was signed", where) from None
-    attestation = Attestation(statement, octets)
-    if public_key_file is not None and read_public_key(public_key_file) != octets:
+    attestation = Attestation(statement, data)
+    if public_key_file is not None and read_public_key(public_key_file) != data:
         raise _refusal(f"the attestation was signed with another key, {attestation.fingerprint}", where)
     return attestation
 

@@ -149,8 +149,8 @@ def _source_holds(source: InputFacts | OutputFacts, key: str | None, now_us: int
 
 def _is_past(partition: PartitionFacts, source: InputFacts, due_us: int) -> bool:
     """Return whether a partition's promise, or that of the substream that is asked for, lies above the result's time."""
-    own_us = NEVER if partition.substream is None else partition.substream.watermark_us
-    return max(partition.complete_us, own_us) > due_us
+    substream_us = NEVER if partition.substream is None else partition.substream.watermark_us
+    return max(partition.complete_us, substream_us) > due_us
 
 
 def _partition_hold(partition: PartitionFacts, source: InputFacts, now_us: int, due_us: int) -> Hold:

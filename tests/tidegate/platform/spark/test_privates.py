@@ -117,11 +117,11 @@ from types import SimpleNamespace
 from pyspark.sql import SparkSession
 
 from tidegate.platform.spark.options import java_options
-from tidegate.platform.spark.privates import forgo_generated_code
+from tidegate.platform.spark.privates import disable_code_generation
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
 session = builder.config("spark.driver.defaultJavaOptions", java_options(Path({folder!r}))).getOrCreate()
-forgo_generated_code(session)
+disable_code_generation(session)
 logger = session._jvm.org.apache.logging.log4j.LogManager.getRootLogger()
 print(session._jvm.org.apache.spark.sql.internal.SQLConf.CODEGEN_FACTORY_MODE().defaultValue().get().toString())
 print(logger.isWarnEnabled(), logger.isInfoEnabled())

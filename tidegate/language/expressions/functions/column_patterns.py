@@ -91,12 +91,12 @@ def _positions(texts: pa.Array, regex: str) -> Ints:
     found = np.zeros(len(places), dtype=np.int64)
     # Places are counted in bytes; only bytes that begin a character count.
     wide = texts.take(pa.array(matched)).cast(pa.large_string())
-    _, ends, octets = wide.buffers()
-    if octets is None:
+    _, ends, encoded = wide.buffers()
+    if encoded is None:
         found[matched] = 1
         return found
     starts = np.frombuffer(ends, dtype=np.int64)[wide.offset : wide.offset + len(matched)]
-    begins = np.concatenate([[0], np.cumsum((np.frombuffer(octets, dtype=np.uint8) & 0xC0) != 0x80)])
+    begins = np.concatenate([[0], np.cumsum((np.frombuffer(encoded, dtype=np.uint8) & 0xC0) != 0x80)])
     found[matched] = begins[starts + places[matched]] - begins[starts] + 1
     return found
 

@@ -17,8 +17,8 @@ from query.plan.nodes import Custom, Node
 def ahead_of(node: Node) -> int:
     """Return how far ahead of its inputs *node* knows its rows, microseconds."""
     below_us = min((ahead_of(child) for child in node.children), default=0)
-    own_us = node.operator.ahead_us if isinstance(node, Custom) else 0
-    return below_us + own_us
+    operator_us = node.operator.ahead_us if isinstance(node, Custom) else 0
+    return below_us + operator_us
 
 
 def shift_slices(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
