@@ -19,19 +19,17 @@ _AROUND = 40
 
 @dataclass(frozen=True, slots=True)
 class UnusablePlace:
-    """
-    Args:
-        reason: Why the record is no event.
-        at_byte: The place in the payload, from 0; None if there is no payload.
-        size_bytes: The payload's size.
-        around: The bytes around the place, as visible text.
-        problem: What the reader of JSON says about it; empty if it is JSON.
-    """
+    """ """
 
+    # Why the record is no event.
     reason: str
+    # The place in the payload, from 0; None if there is no payload.
     at_byte: int | None
+    # The payload's size.
     size_bytes: int
+    # The bytes around the place, as visible text.
     around: str
+    # What the reader of JSON says about it; empty if it is JSON.
     problem: str = ""
 
     def __str__(self) -> str:

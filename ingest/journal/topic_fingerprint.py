@@ -32,17 +32,13 @@ _log = get_logger("ingest.journal")
 
 @dataclass(frozen=True, slots=True)
 class TopicOrigin:
-    """
-    How an ordered topic was begun.
+    """How an ordered topic was begun."""
 
-    Args:
-        starts: The first offset of each input partition that it was begun from; empty: not known.
-        start: Its output start; None: not known.
-        fingerprint: The text that the journal keeps.
-    """
-
+    # The first offset of each input partition that it was begun from; empty: not known.
     starts: Mapping[Partition, int]
+    # Its output start; None: not known.
     start: Start | None
+    # The text that the journal keeps.
     fingerprint: str
 
 

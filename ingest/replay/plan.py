@@ -31,31 +31,27 @@ from tidegate.platform.settings.load import Settings
 
 @dataclass(frozen=True)
 class Replay:
-    """
-    The replay of an ordered topic.
+    """The replay of an ordered topic."""
 
-    Attributes:
-        plan: The plan of the job, with its roster, its skips and the positions where it began to read.
-        ordered: The ordered topic.
-        facts: The journal's facts of each input partition.
-        ends: By input partition, the offset after the last record that was or may have been judged; after its end, that of its final CTI.
-        has_ended: Whether the ordered topic ends in final CTIs.
-        promises: The last CTI of each channel, by roster number and output partition.
-        fingerprint: The settings that shape its events.
-        is_known: Whether the journal knows the topic. If not, its settings are those of the configuration, its facts those in its CTIs.
-        gone: The input partitions that have lost records from which the topic was made, with the first offset that is left.
-        complete_from_us: The instant from which on no event needs a lost record, microseconds; None: not known, ``NEVER``: none was lost.
-    """
-
+    # The plan of the job, with its roster, its skips and the positions where it began to read.
     plan: IngestPlan
+    # The ordered topic.
     ordered: Topic
+    # The journal's facts of each input partition.
     facts: Mapping[Partition, list[Fact]]
+    # By input partition, the offset after the last record that was or may have been judged; after its end, that of its final CTI.
     ends: Mapping[Partition, int]
+    # Whether the ordered topic ends in final CTIs.
     has_ended: bool
+    # The last CTI of each channel, by roster number and output partition.
     promises: Promises
+    # The settings that shape its events.
     fingerprint: Mapping[str, str]
+    # Whether the journal knows the topic. If not, its settings are those of the configuration, its facts those in its CTIs.
     is_known: bool
+    # The input partitions that have lost records from which the topic was made, with the first offset that is left.
     gone: Mapping[Partition, int]
+    # The instant from which on no event needs a lost record, microseconds; None: not known, ``NEVER``: none was lost.
     complete_from_us: int | None
 
     def positions(self, admin: Admin, journal: RedisJournal, since_us: int | None) -> dict[Partition, PlannedPosition]:

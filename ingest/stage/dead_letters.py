@@ -24,15 +24,11 @@ from tidegate.records.fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class SourceCtis:
-    """
-    The CTIs among some records.
+    """The CTIs among some records."""
 
-    Args:
-        c_us: The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None if no record claims to be a CTI.
-        is_no_cti: Which records do not claim to be CTIs.
-    """
-
+    # The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None if no record claims to be a CTI.
     c_us: Ints | None
+    # Which records do not claim to be CTIs.
     is_no_cti: Mask
 
     def payloads_of(self, records: Records) -> pa.Array:

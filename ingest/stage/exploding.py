@@ -27,18 +27,14 @@ _STARTS_AS_OBJECT = r"^[ \t\r\n]*\{"
 
 @dataclass(frozen=True, slots=True)
 class ElementRecords:
-    """
-    Some elements as records of their own, whose offsets are places (:mod:`ordering.protocol.elements`).
-
-    Attributes:
-        row: The record of each element.
-        is_empty: Which stand for an empty array.
-        is_no_object: Which are JSON, or bytes, that cannot be an event.
-    """
+    """Some elements as records of their own, whose offsets are places (:mod:`ordering.protocol.elements`)."""
 
     records: Records
+    # The record of each element.
     row: Ints
+    # Which stand for an empty array.
     is_empty: Mask
+    # Which are JSON, or bytes, that cannot be an event.
     is_no_object: Mask
 
 

@@ -41,19 +41,15 @@ _log = get_logger("ingest.start")
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """
-    Where and how a job began.
+    """Where and how a job began."""
 
-    Args:
-        starts: The position from which each input partition is read.
-        promises: Each channel's last CTI.
-        start: The output start of the ordered topic's run.
-        joins: The partitions that have joined since.
-    """
-
+    # The position from which each input partition is read.
     starts: Positions
+    # Each channel's last CTI.
     promises: Promises = field(default_factory=dict)
+    # The output start of the ordered topic's run.
     start: Start = BEGINNING
+    # The partitions that have joined since.
     joins: Mapping[Partition, PartitionJoin] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:

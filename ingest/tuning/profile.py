@@ -32,16 +32,12 @@ _COUNT_MAX = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """
-    A disorder with names.
-
-    Args:
-        timestamp_by: The field of the event time, as ``timestamp_by`` names it.
-        over: The field of the key; None: the input has no substreams.
-    """
+    """A disorder with names."""
 
     name: str
+    # The field of the event time, as ``timestamp_by`` names it.
     timestamp_by: str
+    # The field of the key; None: the input has no substreams.
     over: str | None
     disorder: Disorder
 

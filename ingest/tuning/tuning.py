@@ -25,25 +25,21 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """
-    Policies and what they do; the best ones for a share of events touched, and what they do (None: there are none).
-
-    Attributes:
-        now: What the policies do that were asked about.
-        in_force: What those of the settings do; None: it cannot be forecast (a reorder of -1us).
-        span_us: The first and the last arrival, microseconds; None: there is no record.
-        unreadable: How many records are no events.
-    """
+    """Policies and what they do; the best ones for a share of events touched, and what they do (None: there are none)."""
 
     name: str
     records: int
+    # How many records are no events.
     unreadable: int
     partitions: int
     substreams: int | None
     arrival_clamps: int
+    # The first and the last arrival, microseconds; None: there is no record.
     span_us: tuple[int, int] | None
     own_policies: Policies
+    # What those of the settings do; None: it cannot be forecast (a reorder of -1us).
     in_force: Forecast | None
+    # What the policies do that were asked about.
     now: Forecast
     trade_off: TradeOff
     proposed: Forecast | None

@@ -38,27 +38,23 @@ ChannelId = tuple[int, int]
 
 @dataclass(slots=True)
 class OrderedCheck:
-    """
-    The result of verifying an ordered topic.
+    """The result of verifying an ordered topic."""
 
-    Attributes:
-        events: How many standing events are as computed.
-        ahead: How many computed events are not in the topic and not due.
-        largest_us: The largest System.Timestamp of the standing events.
-        differences: The first difference of each channel; A is the standing event, B the computed one.
-        broken: The promises of the topic's CTIs that do not hold.
-        unusable: Records that are no events, by reason.
-        duplicates: Records that readers skip: repeated and torn writes.
-        summaries: What was met in each partition; has strangers' records, and copies that contradict the accepted event.
-    """
-
+    # How many standing events are as computed.
     events: int = 0
+    # How many computed events are not in the topic and not due.
     ahead: int = 0
+    # The largest System.Timestamp of the standing events.
     largest_us: int = NEVER
+    # The first difference of each channel; A is the standing event, B the computed one.
     differences: list[Difference] = field(default_factory=list)
+    # The promises of the topic's CTIs that do not hold.
     broken: list[BrokenPromise] = field(default_factory=list)
+    # Records that are no events, by reason.
     unusable: Counter[str] = field(default_factory=Counter)
+    # Records that readers skip: repeated and torn writes.
     duplicates: int = 0
+    # What was met in each partition; has strangers' records, and copies that contradict the accepted event.
     summaries: Sequence[PartitionSummary] = ()
 
     @property
@@ -72,18 +68,16 @@ class OrderedVerifier:
     The verification of one ordered topic between two instants, microseconds.
 
     Both sides may be walked at the same time, and the standing one from records that a query's verification reads anyway.
-
-    Args:
-        side: The standing topic.
-        starts: Where each input partition is read from.
-        since_us: Events from here on are compared; None: all.
-        until_us: Events before this are compared; None: all.
     """
 
     replay: Replay
+    # The standing topic.
     side: Side
+    # Where each input partition is read from.
     starts: Mapping[Partition, PlannedPosition]
+    # Events from here on are compared; None: all.
     since_us: int | None
+    # Events before this are compared; None: all.
     until_us: int | None
     # Channels that lack an event below the c of their last CTI.
     _overdue: set[ChannelId] = field(default_factory=set)

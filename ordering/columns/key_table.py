@@ -36,17 +36,13 @@ _BLOCK_WORDS = 1 << 17
 
 @dataclass(slots=True)
 class Keys:
-    """
-    Byte keys as zero-padded words, eight bytes a word, little-endian.
+    """Byte keys as zero-padded words, eight bytes a word, little-endian."""
 
-    Args:
-        words: The words of all keys.
-        first: Index of each key's first word.
-        length: Length of each key in bytes; it has ``(length + 7) // 8`` words.
-    """
-
+    # The words of all keys.
     words: Words
+    # Index of each key's first word.
     first: Ints
+    # Length of each key in bytes; it has ``(length + 7) // 8`` words.
     length: Ints
 
     def __len__(self) -> int:

@@ -23,28 +23,24 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class BatchTime:
-    """
-    Progress of time through a batch in microseconds: one entry after each record, and one at the end of the batch.
+    """Progress of time through a batch in microseconds: one entry after each record, and one at the end of the batch."""
 
-    Args:
-        arrival_us: The arrival frontier.
-        floor_us: ``max(arrival frontier - late, promise, joined)``.
-        recorded_us: The arrival frontier without estimates; None if no estimate applies.
-        promise_us: The largest source or imported CTI up to and including the record; None: there never was one.
-        source_us, import_us: The largest CTI of either kind since the start of the batch.
-        promise_before: The largest CTI before the batch, and whether it was imported.
-        promise_met_us: The largest source or imported CTI *before* each record.
-        early_ctis, source_ctis: Batch rows of source CTIs: rejected as early, and accepted.
-    """
-
+    # The arrival frontier.
     arrival_us: Ints
+    # ``max(arrival frontier - late, promise, joined)``.
     floor_us: Ints
+    # The arrival frontier without estimates; None if no estimate applies.
     recorded_us: Ints | None = None
+    # The largest source or imported CTI up to and including the record; None: there never was one.
     promise_us: Ints | None = None
+    # The largest CTI of either kind since the start of the batch.
     source_us: Ints = field(default_factory=lambda: _NO_ROWS)
     import_us: Ints = field(default_factory=lambda: _NO_ROWS)
+    # The largest CTI before the batch, and whether it was imported.
     promise_before: tuple[int, bool] = (NEVER, False)
+    # The largest source or imported CTI *before* each record.
     promise_met_us: Ints | None = None
+    # Batch rows of source CTIs: rejected as early, and accepted.
     early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
     source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
 

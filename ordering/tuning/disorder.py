@@ -36,34 +36,30 @@ class KeyDisorder:
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """
-    The disorder of an input. Shares of events leave repetitions out.
+    """The disorder of an input. Shares of events leave repetitions out."""
 
-    Args:
-        records: How many records were measured, of *partitions* partitions.
-        resolution_us: Event times are whole multiples of this, microseconds.
-        unreadable: The share of records that are no events.
-        duplicates: The share of records that repeat an earlier one.
-        ties: The share of events at the time of an earlier one in their timeline.
-        out_of_order: The share of events below the newest one before them in their timeline.
-        gaps: From the arrival of each record to the next one.
-        lateness: From event time to arrival.
-        behind: How far the events that are out of order lie behind the newest one.
-        repeated_after: From the arrival of a record to that of its repetition.
-        keys: The keys with most events, then all others together; none if the input has no substreams.
-    """
-
+    # How many records were measured, of *partitions* partitions.
     records: int
     partitions: int
+    # Event times are whole multiples of this, microseconds.
     resolution_us: int
+    # The share of records that are no events.
     unreadable: float
+    # The share of records that repeat an earlier one.
     duplicates: float
+    # The share of events at the time of an earlier one in their timeline.
     ties: float
+    # The share of events below the newest one before them in their timeline.
     out_of_order: float
+    # From the arrival of each record to the next one.
     gaps: Quantiles
+    # From event time to arrival.
     lateness: Quantiles
+    # How far the events that are out of order lie behind the newest one.
     behind: Quantiles
+    # From the arrival of a record to that of its repetition.
     repeated_after: Quantiles
+    # The keys with most events, then all others together; none if the input has no substreams.
     keys: tuple[KeyDisorder, ...] = ()
 
     @property

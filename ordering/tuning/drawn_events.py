@@ -32,22 +32,18 @@ _NINES_MAX = 7.0
 
 @dataclass(frozen=True, slots=True)
 class DrawnEvents:
-    """
-    Records in the order of their arrival.
+    """Records in the order of their arrival."""
 
-    Args:
-        arrival_us: Microseconds since the first arrival.
-        event_us: Event times, microseconds since then; those of events that happened before are negative.
-        number: The number of each event; a repetition has that of its event.
-        key: The number of each record's key in *key_names*; all 0 if there are none.
-        is_event: False for records without event time.
-    """
-
+    # Microseconds since the first arrival.
     arrival_us: Ints
+    # Event times, microseconds since then; those of events that happened before are negative.
     event_us: Ints
+    # The number of each event; a repetition has that of its event.
     number: Ints
+    # The number of each record's key in *key_names*; all 0 if there are none.
     key: Ints
     partition: Ints
+    # False for records without event time.
     is_event: Mask
     key_names: tuple[str, ...]
 

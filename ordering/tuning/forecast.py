@@ -35,11 +35,6 @@ _NOWHERE = 2**61
 class Forecast:
     """
     What policies did. Times are microseconds. An event that is moved as late and as out of order counts in both, and once in ``touched``.
-
-    Attributes:
-        delay_p50_us, delay_p99_us: The watermark delay that half, and 99 of 100 events, did not exceed; None: there was no watermark.
-        held_max: The most events held at once, summed over the input partitions.
-        results: What they change of windows, for each shape of these that was asked for.
     """
 
     policies: Policies
@@ -51,10 +46,13 @@ class Forecast:
     out_of_order_moved: int
     out_of_order_dropped: int
     touched: int
+    # The watermark delay that half, and 99 of 100 events, did not exceed; None: there was no watermark.
     delay_p50_us: int | None
     delay_p99_us: int | None
+    # The most events held at once, summed over the input partitions.
     held_max: int
     held_bytes: int | None
+    # What they change of windows, for each shape of these that was asked for.
     results: tuple[ResultChange, ...] = ()
 
     @property
@@ -112,22 +110,18 @@ def quantiles(values: Ints, shares: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """
-    The events of a recording, timeline by timeline, under an early and a late policy; every reorder tolerance can be tried on them.
-
-    Attributes:
-        rejected, lifted: Events dropped, and events moved, by the early and the late policy.
-        adjusted_us: System timestamps after these policies.
-        behind_us: How far each event lies behind the newest of its timeline before it; negative if it is the newest, or rejected.
-        lag_us: After each event, how far the newest of its timeline lies behind its arrival; ``_NOWHERE`` if there is none.
-    """
+    """The events of a recording, timeline by timeline, under an early and a late policy; every reorder tolerance can be tried on them."""
 
     counts: dict[str, int]
+    # Events dropped, and events moved, by the early and the late policy.
     rejected: Mask
     lifted: Mask
+    # System timestamps after these policies.
     adjusted_us: Ints
     largest_us: Ints
+    # How far each event lies behind the newest of its timeline before it; negative if it is the newest, or rejected.
     behind_us: Ints
+    # After each event, how far the newest of its timeline lies behind its arrival; ``_NOWHERE`` if there is none.
     lag_us: Ints
 
 

@@ -20,15 +20,11 @@ STEPS = 50
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """
-    A distribution of durations.
+    """A distribution of durations."""
 
-    Args:
-        shares: Shares between 0 and 1, rising.
-        values_us: The duration at each share, microseconds, never falling.
-    """
-
+    # Shares between 0 and 1, rising.
     shares: Floats
+    # The duration at each share, microseconds, never falling.
     values_us: Ints
 
     @classmethod

@@ -18,31 +18,27 @@ from ordering.columns.segments import running_max, stable_order
 
 @dataclass(frozen=True)
 class Recording:
-    """
-    Recorded events, one row a record; times are microseconds.
+    """Recorded events, one row a record; times are microseconds."""
 
-    Args:
-        partition: The number of each record's input partition, never falling.
-        arrival_us: Arrival times, estimates included; within a partition never falling.
-        event_us: Event times, arbitrary where not *readable*.
-        readable: False for records without a valid event time: they only move the arrival frontier.
-        timeline: The number of each record's timeline, from 0 without gaps; no two partitions share one.
-        has_substreams: Whether timelines are substreams.
-        arrival_clamps: How many records were stamped below an earlier one of their partition.
-        record_bytes: The mean size of a record; None: not known.
-        key: The number of each record's substream, whatever its partition; None: there are no substreams.
-        order: Where each row stood among the records as they were given; None: they were in the order of the rows.
-    """
-
+    # The number of each record's input partition, never falling.
     partition: Ints
+    # Arrival times, estimates included; within a partition never falling.
     arrival_us: Ints
+    # Event times, arbitrary where not *readable*.
     event_us: Ints
+    # False for records without a valid event time: they only move the arrival frontier.
     readable: Mask
+    # The number of each record's timeline, from 0 without gaps; no two partitions share one.
     timeline: Ints
+    # Whether timelines are substreams.
     has_substreams: bool
+    # How many records were stamped below an earlier one of their partition.
     arrival_clamps: int = 0
+    # The mean size of a record; None: not known.
     record_bytes: float | None = None
+    # The number of each record's substream, whatever its partition; None: there are no substreams.
     key: Ints | None = None
+    # Where each row stood among the records as they were given; None: they were in the order of the rows.
     order: Ints | None = None
 
     @classmethod

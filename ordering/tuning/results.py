@@ -54,18 +54,14 @@ class WindowShape:
 
 @dataclass(frozen=True, slots=True)
 class ResultChange:
-    """
-    What policies change of the windows of one shape.
-
-    Attributes:
-        windows: How many have an event, by the events' own times or by those that the policies give them.
-        changed: How many of these have other events than by the events' own times.
-        differ: How many have other events than under the policies that these are compared with; None: with none.
-    """
+    """What policies change of the windows of one shape."""
 
     shape: WindowShape
+    # How many have an event, by the events' own times or by those that the policies give them.
     windows: int
+    # How many of these have other events than by the events' own times.
     changed: int
+    # How many have other events than under the policies that these are compared with; None: with none.
     differ: int | None = None
 
     @property

@@ -32,17 +32,13 @@ class OfferKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """
-    A name that may come next.
-
-    Args:
-        detail: What it is, in some words.
-        text: What is written; empty: the label.
-    """
+    """A name that may come next."""
 
     label: str
     kind: OfferKind
+    # What it is, in some words.
     detail: str = ""
+    # What is written; empty: the label.
     text: str = ""
     entry: FunctionEntry | None = None
 

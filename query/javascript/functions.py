@@ -34,28 +34,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ScriptFunction:
-    """
-    A declared function, as a plan carries it to the workers.
+    """A declared function, as a plan carries it to the workers."""
 
-    Args:
-        called: How scripts call it, in lower case: ``udf.name`` or ``uda.name``.
-        source: The text in JavaScript.
-        entry: The function in it that is called.
-        args_min: The least number of arguments, *args_max* the largest.
-        takes: The ASA type of each argument; "" any. Empty: all may be any.
-        gives: The ASA type of the value; "" any.
-        seconds: The limit on the processor's time of a call.
-        memory_bytes: The limit on what the script keeps.
-    """
-
+    # How scripts call it, in lower case: ``udf.name`` or ``uda.name``.
     called: str
+    # The text in JavaScript.
     source: str
+    # The function in it that is called.
     entry: str
+    # The least number of arguments, *args_max* the largest.
     args_min: int
     args_max: int
+    # The ASA type of each argument; "" any. Empty: all may be any.
     takes: tuple[str, ...]
+    # The ASA type of the value; "" any.
     gives: str
+    # The limit on the processor's time of a call.
     seconds: float
+    # The limit on what the script keeps.
     memory_bytes: int
 
     @property

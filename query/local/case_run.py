@@ -23,11 +23,9 @@ from tidegate.records.files.files import BLOCK_BYTES
 class Difference:
     """
     One line that is not as expected. ``expected`` is None if the actual line is unexpected, ``actual`` if the expected line is missing.
-
-    Args:
-        line: The line of the expected file, from 1; for an unexpected line, the expected line before which it came.
     """
 
+    # The line of the expected file, from 1; for an unexpected line, the expected line before which it came.
     line: int
     expected: str | None
     actual: str | None
@@ -47,15 +45,11 @@ class Comparison:
 
 @dataclass
 class CaseVerdict:
-    """
-    The comparison of each output of a case, of its error, and of its dead records.
-
-    Args:
-        broken_law: What differed in a disturbed run of the case, as a sentence; empty: nothing did, or none was asked for.
-    """
+    """The comparison of each output of a case, of its error, and of its dead records."""
 
     case: Case
     comparisons: dict[str, Comparison]
+    # What differed in a disturbed run of the case, as a sentence; empty: nothing did, or none was asked for.
     broken_law: str = ""
 
     @property

@@ -70,24 +70,20 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimeRules:
-    """
-    How the time of an input's records is determined.
+    """How the time of an input's records is determined."""
 
-    Args:
-        policies: The time policies; without arrivals only reorder applies.
-        time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
-        end: Field path of the end of an interval or edge; None for points.
-        key_bytes_max: Most bytes of a substream's key.
-        jump_warn_us: A record that moves time by more is reported.
-        clock_us: The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
-    """
-
+    # The time policies; without arrivals only reorder applies.
     policies: Policies
+    # How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
     time_format: str = "auto"
     shape: Shape = Shape.POINT
+    # Field path of the end of an interval or edge; None for points.
     end: str | None = None
+    # Most bytes of a substream's key.
     key_bytes_max: int = KEY_BYTES_MAX
+    # A record that moves time by more is reported.
     jump_warn_us: int = JUMP_WARN_US
+    # The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
     clock_us: int | None = None
 
 

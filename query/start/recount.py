@@ -37,17 +37,13 @@ from tidegate.platform.settings.tables.outputs import OutputSettings
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """
-    A run as the history of its topic knows it: with it a recount begins as the run did.
+    """A run as the history of its topic knows it: with it a recount begins as the run did."""
 
-    Args:
-        run: How it began.
-        goes_on: Whether the results before it are those of runs that the history knows too; else all results are taken to be this run's.
-        is_present: Whether it is the job's present run, whose checkpoint may be here.
-    """
-
+    # How it began.
     run: RecordedRun
+    # Whether the results before it are those of runs that the history knows too; else all results are taken to be this run's.
     goes_on: bool
+    # Whether it is the job's present run, whose checkpoint may be here.
     is_present: bool
 
     @property
@@ -62,33 +58,29 @@ class KnownRun:
 
 @dataclass(frozen=True)
 class Recount:
-    """
-    What a recount needs.
+    """What a recount needs."""
 
-    Attributes:
-        plan: The job, with the positions from which its logs are read.
-        start: The output start of the job.
-        ends: The offset after the last record to be read of each ordered partition.
-        result_ends: The same of each partition of the result topics. They are read first, so no result in them is from later records.
-        has_ended: Whether the job came to its end there, with its input or before it (``--until-end``).
-        records_after_end: How many records have come since then.
-        from_us: Results from here on are computed, microseconds; None: all that the job has written. With OVER over several inputs, or over
-            results, the order between keys depends on where a run begins: such a query is computed from its beginning.
-        has_checkpoint: Whether the job's checkpoint is here, and settings and query were compared with it.
-        references: The versions of reference data that the job took up.
-        was_resumed: Whether the job once went on without its checkpoint.
-    """
-
+    # The job, with the positions from which its logs are read.
     plan: QueryPlan
     topics: TopicSurvey
+    # The output start of the job.
     start: Start
+    # The offset after the last record to be read of each ordered partition.
     ends: Mapping[Partition, int]
+    # The same of each partition of the result topics. They are read first, so no result in them is from later records.
     result_ends: Mapping[Partition, int]
+    # Whether the job came to its end there, with its input or before it (``--until-end``).
     has_ended: bool
+    # How many records have come since then.
     records_after_end: int
+    # Results from here on are computed, microseconds; None: all that the job has written. With OVER over several inputs, or over results,
+    # the order between keys depends on where a run begins: such a query is computed from its beginning.
     from_us: int | None
+    # Whether the job's checkpoint is here, and settings and query were compared with it.
     has_checkpoint: bool
+    # The versions of reference data that the job took up.
     references: KnownReferences | None
+    # Whether the job once went on without its checkpoint.
     was_resumed: bool
 
 

@@ -21,15 +21,11 @@ _INTERRUPTION = re.compile(r"(cut|restart|kill) (\d{1,9})(?: back (\d{1,9}))?")
 
 @dataclass(frozen=True)
 class Disturbance:
-    """
-    What happens to a run.
-
-    Args:
-        place: ``repeated`` and ``torn``: after how many events; ``started``: at which of the instants of results. Counted round.
-    """
+    """What happens to a run."""
 
     kind: Kind
     interruptions: tuple[Interruption, ...] = ()
+    # ``repeated`` and ``torn``: after how many events; ``started``: at which of the instants of results. Counted round.
     place: int = 0
 
     @classmethod

@@ -36,22 +36,18 @@ A text without spaces is one of the last two.
 
 @dataclass(frozen=True)
 class UserQuery:
-    """
-    A query and what it needs.
-
-    Args:
-        functions: The pickled functions of the script.
-        policies: Time policies as the flags of ``tidegate local``: ``{"late": "5m", "late_action": "drop"}``.
-        config: A configuration, for the schemas of inputs.
-        references: Tables that JOIN looks up.
-        script: The file that has the text; functions in JavaScript are found beside it.
-    """
+    """A query and what it needs."""
 
     sql: str
+    # The pickled functions of the script.
     functions: bytes
+    # Time policies as the flags of ``tidegate local``: ``{"late": "5m", "late_action": "drop"}``.
     policies: Mapping[str, str] = field(default_factory=dict)
+    # A configuration, for the schemas of inputs.
     config: Path | None = None
+    # Tables that JOIN looks up.
     references: Mapping[str, Rows] = field(default_factory=dict)
+    # The file that has the text; functions in JavaScript are found beside it.
     script: Path | None = None
 
     @contextmanager

@@ -38,19 +38,15 @@ _POLICIES = (Flag.EARLY, Flag.LATE, Flag.OUT_OF_ORDER, Flag.CTI_VIOLATION)
 
 @dataclass(frozen=True, slots=True)
 class TracedEvent:
-    """
-    An event, or result of another query, that a result was made of.
+    """An event, or result of another query, that a result was made of."""
 
-    Attributes:
-        place: Where it stands in the ordered topic; ``origin`` where in the raw topic, empty for a result of another query.
-        policies: What moved its time.
-    """
-
+    # Where it stands in the ordered topic; ``origin`` where in the raw topic, empty for a result of another query.
     place: str
     origin: str
     seq: int
     system_us: int
     event_time_us: int
+    # What moved its time.
     policies: tuple[str, ...]
     key: str | None
     value: Any

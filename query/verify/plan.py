@@ -45,18 +45,14 @@ class Part:
 
 @dataclass(frozen=True)
 class ResultsPlanner:
-    """
-    Plans the stages of queries.
-
-    Args:
-        start: The ``--start`` of the job, if its checkpoint is not here.
-        plan_input: Plans the verification of a part of an input, and returns the instant from which on that follows from the raw topics,
-            microseconds; None: not known, ``NEVER``: all of it does.
-    """
+    """Plans the stages of queries."""
 
     settings: Settings
     admin: Admin
+    # The ``--start`` of the job, if its checkpoint is not here.
     start: Start | None
+    # Plans the verification of a part of an input, and returns the instant from which on that follows from the raw topics, microseconds;
+    # None: not known, ``NEVER``: all of it does.
     plan_input: Callable[[Feed, Part], int | None]
 
     def plan(self, name: str, plans: tuple[Plan, ...], part: Part, *, has_tables: bool) -> VerifiedQuery:

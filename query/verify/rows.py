@@ -37,24 +37,20 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """
-    The first difference of a partition.
+    """The first difference of a partition."""
 
-    Args:
-        where: The topic, file or table.
-        partition: The partition, which is also the bucket; -1: not known.
-        index: How many rows before it are equal; -1: the rows have no order.
-        kind: ``changed``, ``missing``, ``extra``, ``moved`` or ``header``.
-        stands, should: The standing row and the computed one; None if there is none.
-        text: The difference as a text.
-    """
-
+    # The topic, file or table.
     where: str
+    # The partition, which is also the bucket; -1: not known.
     partition: int
+    # How many rows before it are equal; -1: the rows have no order.
     index: int
+    # ``changed``, ``missing``, ``extra``, ``moved`` or ``header``.
     kind: str
+    # The standing row and the computed one; None if there is none.
     stands: ResultRow | None
     should: ResultRow | None
+    # The difference as a text.
     text: str = ""
 
 

@@ -54,19 +54,15 @@ class RunBounds:
 
 @dataclass(frozen=True)
 class RunPart:
-    """
-    The part that one run has written.
+    """The part that one run has written."""
 
-    Args:
-        recount: Computes its results.
-        until_us: Results from here on are none of its; None: it is the last run, or no limit is asked for.
-        outputs: For each output of the run the number of the same output in the query that is verified; None: that has it no more.
-        bounds: By the number in the query that is verified; empty for the last run.
-    """
-
+    # Computes its results.
     recount: Recount
+    # Results from here on are none of its; None: it is the last run, or no limit is asked for.
     until_us: int | None
+    # For each output of the run the number of the same output in the query that is verified; None: that has it no more.
     outputs: Sequence[int | None]
+    # By the number in the query that is verified; empty for the last run.
     bounds: Mapping[int, RunBounds] = field(default_factory=dict)
     # Whether the history knows a run after it.
     is_last: bool = True

@@ -39,19 +39,15 @@ _POLL_S, _SILENCE_S = 1.0, 60.0
 
 @dataclass
 class TableCheck:
-    """
-    The check of one destination of one output.
+    """The check of one destination of one output."""
 
-    Args:
-        kind: ``table`` or ``plain topic``.
-        below: Its progress by partition: the number of the first result (plain topic: span) that it has not taken.
-        is_shared, expires: As in :class:`sinks.stores.reading.Standing`.
-    """
-
+    # ``table`` or ``plain topic``.
     kind: str
     name: str
     rows: UnorderedRows
+    # Its progress by partition: the number of the first result (plain topic: span) that it has not taken.
     below: Mapping[int, int]
+    # As in :class:`sinks.stores.reading.Standing`.
     is_shared: bool = False
     expires: bool = False
     notes: list[str] = field(default_factory=list)

@@ -48,21 +48,17 @@ _log = get_logger("sink")
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """
-    The plan that the copiers of one store share.
+    """The plan that the copiers of one store share."""
 
-    Args:
-        kafka: librdkafka properties, secrets included.
-        admin: Asks for starts and ends of the topic.
-        letters: Makes the writer of the dead-letter topic; None: a refused row stops the job.
-        until: By partition, the log offset at which to stop; None: go on for ever.
-    """
-
+    # Librdkafka properties, secrets included.
     kafka: Mapping[str, str] = field(repr=False)
     stream: Stream
     settings: StoreSettings
+    # Asks for starts and ends of the topic.
     admin: Admin
+    # Makes the writer of the dead-letter topic; None: a refused row stops the job.
     letters: Callable[[], DeadLetterWriter] | None = None
+    # By partition, the log offset at which to stop; None: go on for ever.
     until: Mapping[int, int] | None = None
 
     def starts(self, partitions: Sequence[int]) -> dict[int, int]:

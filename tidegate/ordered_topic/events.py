@@ -19,26 +19,22 @@ from ordering.protocol.wire import EVENT_HEADER, EVENT_HEADER_BYTES
 
 @dataclass(slots=True)
 class OrderedEvents:
-    """
-    Events as columns: what the reader's rule needs of each, and the bytes that the law fixes.
+    """Events as columns: what the reader's rule needs of each, and the bytes that the law fixes."""
 
-    Args:
-        log_offset: Offsets in the ordered partition.
-        number: The channels: roster numbers of the input partitions.
-        system_us: System timestamps, microseconds.
-        stamp_ms: Kafka timestamps, milliseconds.
-        header: The values of the headers ``tg``, 48 bytes each.
-        is_framed: Whether values have frames before them (:mod:`ordering.columns.framed_payloads`).
-    """
-
+    # Offsets in the ordered partition.
     log_offset: Ints
+    # The channels: roster numbers of the input partitions.
     number: Ints
     seq: Ints
+    # System timestamps, microseconds.
     system_us: Ints
+    # Kafka timestamps, milliseconds.
     stamp_ms: Ints
+    # The values of the headers ``tg``, 48 bytes each.
     header: pa.FixedSizeBinaryArray
     key: pa.BinaryArray
     value: pa.BinaryArray
+    # Whether values have frames before them (:mod:`ordering.columns.framed_payloads`).
     is_framed: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:

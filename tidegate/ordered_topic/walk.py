@@ -27,23 +27,19 @@ from tidegate.platform.kafka.records import Framed, Records
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """
-    What is walked of an ordered topic.
-
-    Args:
-        properties: librdkafka properties of its cluster, secrets included.
-        partitions: How many partitions the topic has.
-        starts, ends: The first offset to read of each partition, and the offset after the last; empty if another reader reads.
-        start_us: Only events with s >= this are accepted, microseconds; None: all.
-        framed: The headers to put before each value.
-    """
+    """What is walked of an ordered topic."""
 
     topic: str
+    # Librdkafka properties of its cluster, secrets included.
     properties: Mapping[str, str] = field(repr=False)
+    # How many partitions the topic has.
     partitions: int
+    # The first offset to read of each partition, and the offset after the last; empty if another reader reads.
     starts: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
+    # Only events with s >= this are accepted, microseconds; None: all.
     start_us: int | None = None
+    # The headers to put before each value.
     framed: Framed = ()
 
 

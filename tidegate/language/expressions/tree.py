@@ -409,24 +409,20 @@ class Case(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Expr):
-    """
-    An aggregate over the rows of a group.
+    """An aggregate over the rows of a group."""
 
-    Args:
-        function: A name of :data:`tidegate.language.expressions.functions.catalog.AGGREGATES` or of an extension's aggregate.
-        arg: The argument; None for COUNT(*) and for percentiles, whose argument is in *order*.
-        order: The sort keys of the rows, each with True if the largest come first.
-        parameter: For CollectTop the number of rows, for percentiles the fraction.
-        more_args: Further arguments of an extension's aggregate (``uda.name``).
-        options: For anomaly detection the size of the history and the mode; *parameter* is the confidence.
-    """
-
+    # A name of :data:`tidegate.language.expressions.functions.catalog.AGGREGATES` or of an extension's aggregate.
     function: str
+    # The argument; None for COUNT(*) and for percentiles, whose argument is in *order*.
     arg: Expr | None
     distinct: bool = False
+    # The sort keys of the rows, each with True if the largest come first.
     order: tuple[tuple[Expr, bool], ...] = ()
+    # For CollectTop the number of rows, for percentiles the fraction.
     parameter: Decimal | None = None
+    # Further arguments of an extension's aggregate (``uda.name``).
     more_args: tuple[Expr, ...] = ()
+    # For anomaly detection the size of the history and the mode; *parameter* is the confidence.
     options: tuple[str, ...] = ()
 
     @property
@@ -461,24 +457,20 @@ class Aggregate(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Analytic(Expr):
-    """
-    A function of this row and earlier rows: those of its *partition* that meet *when* and are at most *limit_us* older.
+    """A function of this row and earlier rows: those of its *partition* that meet *when* and are at most *limit_us* older."""
 
-    Args:
-        function: ``lag``, ``last``, ``isfirst`` or an aggregate's name.
-        limit_us: Microseconds; for ISFIRST the length of its intervals.
-        rows_back: For LAG, how many rows back.
-        default: For LAG and LAST, the value if there is no such row; None means NULL.
-        aggregate: The aggregate over the rows; None for LAG, LAST and ISFIRST, which have *arg* instead.
-    """
-
+    # ``lag``, ``last``, ``isfirst`` or an aggregate's name.
     function: str
     arg: Expr | None
     partition: tuple[Expr, ...]
+    # Microseconds; for ISFIRST the length of its intervals.
     limit_us: int
     when: Expr | None = None
+    # For LAG, how many rows back.
     rows_back: int = 0
+    # For LAG and LAST, the value if there is no such row; None means NULL.
     default: Expr | None = None
+    # The aggregate over the rows; None for LAG, LAST and ISFIRST, which have *arg* instead.
     aggregate: Aggregate | None = None
 
     @property
@@ -524,20 +516,16 @@ UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECON
 
 @dataclass(frozen=True, slots=True)
 class MatchValue(Expr):
-    """
-    A value of the rows of one match of MATCH_RECOGNIZE.
+    """A value of the rows of one match of MATCH_RECOGNIZE."""
 
-    Args:
-        function: ``value`` (of the row that is tested; in MEASURES of the last row), ``first``, ``last``, ``classifier``, or the name of
-            *aggregate*'s function.
-        variable: The name in PATTERN whose rows count, in lower case; None: all rows of the match.
-        arg: The value of a row; None for the classifier and for aggregates.
-        aggregate: The aggregate over the rows.
-    """
-
+    # ``value`` (of the row that is tested; in MEASURES of the last row), ``first``, ``last``, ``classifier``, or the name of *aggregate*'s
+    # function.
     function: str
+    # The name in PATTERN whose rows count, in lower case; None: all rows of the match.
     variable: str | None
+    # The value of a row; None for the classifier and for aggregates.
     arg: Expr | None
+    # The aggregate over the rows.
     aggregate: Aggregate | None = None
 
     @property

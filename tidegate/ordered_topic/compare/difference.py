@@ -69,25 +69,21 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """
-    The first difference of a channel.
+    """The first difference of a channel."""
 
-    Args:
-        number, partition: The channel.
-        index: How many events before it are equal.
-        kind: ``missing in A``, ``missing in B``, ``swapped``, ``ended`` or ``fields``.
-        a, b: The event at that index in each topic, None if there is none.
-        names: The fields that differ.
-        hint: Possible causes.
-    """
-
+    # The channel.
     number: int
     partition: int
+    # How many events before it are equal.
     index: int
+    # ``missing in A``, ``missing in B``, ``swapped``, ``ended`` or ``fields``.
     kind: str
+    # The event at that index in each topic, None if there is none.
     a: Event | None
     b: Event | None
+    # The fields that differ.
     names: tuple[str, ...]
+    # Possible causes.
     hint: str
 
     @property

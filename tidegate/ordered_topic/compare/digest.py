@@ -44,19 +44,15 @@ class _Streams:
 
 @dataclass(slots=True)
 class ChannelDigest:
-    """
-    The digests of one channel's events.
+    """The digests of one channel's events."""
 
-    Attributes:
-        count: How many events there were.
-        blocks: The digest of each complete block.
-        block_starts: For each block, also an incomplete one: the log offset to read it again from, and the seq of its first event.
-        largest_us: Largest system timestamp.
-    """
-
+    # How many events there were.
     count: int = 0
+    # The digest of each complete block.
     blocks: list[bytes] = field(default_factory=list)
+    # For each block, also an incomplete one: the log offset to read it again from, and the seq of its first event.
     block_starts: list[tuple[int, int]] = field(default_factory=list)
+    # Largest system timestamp.
     largest_us: int = 0
     _open: _Streams = field(default_factory=_Streams)
 

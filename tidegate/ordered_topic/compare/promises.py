@@ -45,22 +45,18 @@ class BrokenPromise:
 
 @dataclass(slots=True)
 class PromiseCheck:
-    """
-    The CTIs of one channel. *is_from_start*: the walk began with the channel's first event; otherwise fewer promises can be checked.
-
-    Attributes:
-        ctis, stale, unproven: How many CTIs there were, how many were below an earlier one, and how many could not be checked.
-        broken: The first promise that does not hold.
-        c: Largest c so far.
-    """
+    """The CTIs of one channel. *is_from_start*: the walk began with the channel's first event; otherwise fewer promises can be checked."""
 
     number: int
     partition: int
     is_from_start: bool
+    # How many CTIs there were, how many were below an earlier one, and how many could not be checked.
     ctis: int = 0
     stale: int = 0
     unproven: int = 0
+    # The first promise that does not hold.
     broken: BrokenPromise | None = None
+    # Largest c so far.
     c: int = NEVER
     _last_seq: int = -1
     _largest_us: int = TICK_MIN

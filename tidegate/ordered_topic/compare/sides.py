@@ -18,16 +18,12 @@ from tidegate.platform.kafka.records import Framed
 
 @dataclass(frozen=True, slots=True)
 class Side(TopicRange):
-    """
-    What is compared of one of the two topics, ``label`` A or B; with *framed* headers are compared too.
-
-    Args:
-        is_trimmed: Whether retention has deleted the beginning of a partition.
-        has_own_numbers: Whether the seq of an event may differ from that in the other topic, because one was begun in the middle.
-    """
+    """What is compared of one of the two topics, ``label`` A or B; with *framed* headers are compared too."""
 
     label: str = field(kw_only=True)
+    # Whether retention has deleted the beginning of a partition.
     is_trimmed: bool = field(default=False, kw_only=True)
+    # Whether the seq of an event may differ from that in the other topic, because one was begun in the middle.
     has_own_numbers: bool = field(default=False, kw_only=True)
 
 

@@ -74,22 +74,18 @@ class PartitionSummary:
 
 @dataclass(slots=True)
 class Comparison:
-    """
-    The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        a, b: Every partition of each topic.
-        equal_events: How many events are the same in both.
-        differences: The first difference of each channel that has one, rising in s.
-        rosters: How the rosters contradict each other; empty if they do not.
-        broken: Broken promises, with the label of their topic.
-    """
-
+    # Every partition of each topic.
     a: list[PartitionSummary] = field(default_factory=list)
     b: list[PartitionSummary] = field(default_factory=list)
+    # How many events are the same in both.
     equal_events: int = 0
+    # The first difference of each channel that has one, rising in s.
     differences: list[Difference] = field(default_factory=list)
+    # How the rosters contradict each other; empty if they do not.
     rosters: str = ""
+    # Broken promises, with the label of their topic.
     broken: list[tuple[str, BrokenPromise]] = field(default_factory=list)
 
     @property

@@ -28,31 +28,27 @@ _log = get_logger("query")
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """
-    A run of a query into a topic, as it began. Times are microseconds; outputs go by their topic, one without by its name.
+    """A run of a query into a topic, as it began. Times are microseconds; outputs go by their topic, one without by its name."""
 
-    Args:
-        script: The text of its script; empty if an installed package provides it.
-        into: The output given beside the script.
-        plan: What the script's plans print, and the ordered topics that they read: another configuration may make others of it.
-        start_us: Its output start; None: the beginning.
-        promises: By output and bucket, what earlier runs had promised (:class:`query.config.Promise`); None: not known.
-        log_starts: Where it began to read its logs (:class:`query.config.LogStart`).
-        pace: The pace of its CTIs.
-        places: By output, how its files and its plain topic were written.
-        published: By output and bucket, the first span that its plain topic lacked. A run that is started again finds others there.
-        functions: Its functions in JavaScript (:func:`query.javascript.declarations.record_functions`).
-    """
-
+    # The text of its script; empty if an installed package provides it.
     script: str
+    # The output given beside the script.
     into: str | None
+    # What the script's plans print, and the ordered topics that they read: another configuration may make others of it.
     plan: str
+    # Its output start; None: the beginning.
     start_us: int | None
+    # By output and bucket, what earlier runs had promised (:class:`query.config.Promise`); None: not known.
     promises: Mapping[str, Mapping[str, Sequence[Any]]] | None = None
+    # Where it began to read its logs (:class:`query.config.LogStart`).
     log_starts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    # The pace of its CTIs.
     pace: Sequence[int | None] = ()
+    # By output, how its files and its plain topic were written.
     places: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    # By output and bucket, the first span that its plain topic lacked. A run that is started again finds others there.
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
+    # Its functions in JavaScript (:func:`query.javascript.declarations.record_functions`).
     functions: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -31,24 +31,20 @@ UNASSIGNED = -1  # a record's partition, if the client chooses it
 
 @dataclass(slots=True)
 class Records:
-    """
-    Records of one partition as columns, in offset order.
+    """Records of one partition as columns, in offset order."""
 
-    Args:
-        offset: Rising offsets, possibly with gaps.
-        timestamp_ms: Kafka timestamps, milliseconds; -1 if a record has none.
-        key, value: Arrow binary columns with nulls.
-        header: The value of each record's first header ``tg``, null if absent; None if headers were not read.
-        facts: The same for header ``tf``.
-        is_framed: Whether values have frames before them.
-    """
-
+    # Rising offsets, possibly with gaps.
     offset: Ints
+    # Kafka timestamps, milliseconds; -1 if a record has none.
     timestamp_ms: Ints
+    # Arrow binary columns with nulls.
     key: pa.Array
     value: pa.Array
+    # The value of each record's first header ``tg``, null if absent; None if headers were not read.
     header: pa.Array | None = None
+    # The same for header ``tf``.
     facts: pa.Array | None = None
+    # Whether values have frames before them.
     is_framed: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:

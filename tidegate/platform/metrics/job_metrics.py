@@ -131,21 +131,17 @@ WAIT_REASONS = ("locked", "full", "unreachable", "kafka")
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """
-    The state of one store of an output.
+    """The state of one store of an output."""
 
-    Args:
-        counts: Since the process began: ``rows`` that the store has got, ``batches``, ``refused`` results, ``retries``.
-        lags: How many records of each partition of the result topic the store lacks.
-        oldest_waiting_s: For how long the oldest result that it lacks has been seen in the topic, seconds.
-        waits_for: One of :data:`WAIT_REASONS`; empty if the store takes results.
-        waiting_s: How long that wait has lasted, seconds.
-    """
-
+    # Since the process began: ``rows`` that the store has got, ``batches``, ``refused`` results, ``retries``.
     counts: Mapping[str, int]
+    # How many records of each partition of the result topic the store lacks.
     lags: Mapping[Partition, int]
+    # For how long the oldest result that it lacks has been seen in the topic, seconds.
     oldest_waiting_s: float = 0.0
+    # One of :data:`WAIT_REASONS`; empty if the store takes results.
     waits_for: str = ""
+    # How long that wait has lasted, seconds.
     waiting_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:

@@ -78,24 +78,20 @@ def sink_key(output: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """
-    The published progress of a job.
-
-    Args:
-        job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
-        partitions: The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
-        replay: How fast this run or an earlier one caught up; None if none read enough records.
-        unreadable: The fields that are not as jobs publish them.
-        reported_ms: When each report was published, milliseconds.
-        history: What has happened to this run and earlier ones, the newest last.
-    """
+    """The published progress of a job."""
 
     ordered_topic: str
+    # About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
     job: Mapping[str, Any]
+    # The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
     partitions: Mapping[tuple[str, int], Report]
+    # How fast this run or an earlier one caught up; None if none read enough records.
     replay: ReplayReport | None = None
+    # The fields that are not as jobs publish them.
     unreadable: tuple[Unreadable, ...] = ()
+    # When each report was published, milliseconds.
     reported_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    # What has happened to this run and earlier ones, the newest last.
     history: tuple[HistoryEntry, ...] = ()
 
     def is_alive(self, now_ms: int) -> bool:

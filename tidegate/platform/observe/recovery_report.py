@@ -43,24 +43,20 @@ class RecoveryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """
-    The point where a job continues.
-
-    Args:
-        starts: Next offset of each input partition.
-        ends: End offset of each input partition when the job was started.
-        batch: The last finished batch; None without a checkpoint.
-        repeats_batch: Whether the batch after it had begun when the job ended: it is run again, and writes the same.
-        start_us: Output start time of the run, microseconds, if it has one.
-        skips: A text for each skip: which offsets the job does not read, and why.
-    """
+    """The point where a job continues."""
 
     kind: RecoveryKind
+    # Next offset of each input partition.
     starts: Positions
+    # End offset of each input partition when the job was started.
     ends: Positions
+    # The last finished batch; None without a checkpoint.
     batch: int | None = None
+    # Whether the batch after it had begun when the job ended: it is run again, and writes the same.
     repeats_batch: bool = False
+    # Output start time of the run, microseconds, if it has one.
     start_us: int | None = None
+    # A text for each skip: which offsets the job does not read, and why.
     skips: tuple[str, ...] = ()
 
     @property
@@ -99,17 +95,13 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """
-    How fast a job has replayed; the next replay's duration can be estimated from it.
+    """How fast a job has replayed; the next replay's duration can be estimated from it."""
 
-    Args:
-        records: How many records the job read from the end of its first batch until it had caught up.
-        seconds: How long that took.
-        start_s: Seconds from the start of the job to the end of its first batch.
-    """
-
+    # How many records the job read from the end of its first batch until it had caught up.
     records: int
+    # How long that took.
     seconds: float
+    # Seconds from the start of the job to the end of its first batch.
     start_s: float
 
     @property

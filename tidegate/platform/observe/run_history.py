@@ -32,17 +32,13 @@ class Happened(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """
-    One entry.
+    """One entry."""
 
-    Args:
-        at_ms: When it happened, the last time, milliseconds.
-        times: How often it happened, one time after the other.
-    """
-
+    # When it happened, the last time, milliseconds.
     at_ms: int
     what: str
     more: str = ""
+    # How often it happened, one time after the other.
     times: int = 1
 
 

@@ -52,18 +52,14 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class TimeJump:
-    """
-    A jump of time in one batch.
-
-    Args:
-        offset: The offset of the first record that moves time too far.
-        by_us: How far that record moves time, microseconds.
-        count: How many records of the batch move time too far.
-    """
+    """A jump of time in one batch."""
 
     cause: JumpCause
+    # The offset of the first record that moves time too far.
     offset: int
+    # How far that record moves time, microseconds.
     by_us: int
+    # How many records of the batch move time too far.
     count: int
 
     @property

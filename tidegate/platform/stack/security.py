@@ -43,22 +43,18 @@ super.users=User:{super_user};User:{0.broker}
 
 @dataclass(frozen=True, slots=True)
 class StackSecurity:
-    """
-    The users and certificates of an embedded stack.
+    """The users and certificates of an embedded stack."""
 
-    Args:
-        ca_file: PEM file of the authority whose certificates are trusted.
-        keys_file: PEM file with the broker's private key (PKCS 8, not encrypted) and its certificate for ``127.0.0.1``.
-        broker: Common name in that certificate: the broker's own connections may do everything.
-        users: Passwords of Kafka's SCRAM-SHA-512 users by name, :data:`SUPER_USER` among them. A client certificate is
-            the user whose name is its common name.
-        redis_users: Rules of Valkey's users by name, as in ``ACL SETUSER``, passwords as ``#SHA-256``. Other users have no access.
-    """
-
+    # PEM file of the authority whose certificates are trusted.
     ca_file: Path
+    # PEM file with the broker's private key (PKCS 8, not encrypted) and its certificate for ``127.0.0.1``.
     keys_file: Path
+    # Common name in that certificate: the broker's own connections may do everything.
     broker: str
+    # Passwords of Kafka's SCRAM-SHA-512 users by name, :data:`SUPER_USER` among them. A client certificate is the user whose name is its
+    # common name.
     users: Mapping[str, str]
+    # Rules of Valkey's users by name, as in ``ACL SETUSER``, passwords as ``#SHA-256``. Other users have no access.
     redis_users: Mapping[str, str]
 
     def kafka_properties(self, port: int, tls_port: int, controller_port: int) -> str:

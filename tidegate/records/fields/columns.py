@@ -21,29 +21,25 @@ Ticks = Ints
 
 @dataclass(slots=True)
 class Fields:
-    """
-    The fields of a column of payloads.
+    """The fields of a column of payloads."""
 
-    Attributes:
-        event_time_us: Event times; for an end edge its end.
-        readable: Whether all times that the event's shape needs are valid.
-        well_formed: Whether the payload is valid in its format.
-        timed: Whether its event time is valid.
-        substream: Key bytes; None without OVER.
-        end_us: The ends of intervals.
-        start_us: For an end edge the time of its start edge, for a start edge ``NEVER``.
-        reasons: By row, why it is not well formed; default: "malformed".
-        key_counts: For each key of OVER, how many values are texts, and how many are others; NULL counts for neither.
-    """
-
+    # Event times; for an end edge its end.
     event_time_us: Ticks
+    # Whether all times that the event's shape needs are valid.
     readable: Mask
+    # Whether the payload is valid in its format.
     well_formed: Mask
+    # Whether its event time is valid.
     timed: Mask
+    # Key bytes; None without OVER.
     substream: pa.DictionaryArray | None
+    # The ends of intervals.
     end_us: Ticks | None = None
+    # For an end edge the time of its start edge, for a start edge ``NEVER``.
     start_us: Ticks | None = None
+    # By row, why it is not well formed; default: "malformed".
     reasons: Mapping[int, IngestReason] = field(default_factory=dict)
+    # For each key of OVER, how many values are texts, and how many are others; NULL counts for neither.
     key_counts: tuple[tuple[int, int], ...] = ()
 
     def mark_unusable(self, rows: Mask, reason: IngestReason) -> None:

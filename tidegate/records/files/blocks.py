@@ -52,20 +52,16 @@ class Fault(StrEnum):
 
 @dataclass(slots=True)
 class Block:
-    """
-    Some records in file order; all columns have one entry for each record.
+    """Some records in file order; all columns have one entry for each record."""
 
-    Attributes:
-        line: The line at which each record begins.
-        fault: Why the record cannot be read; None if it can.
-        is_plain: Whether no record has a fault and the lines are consecutive.
-    """
-
+    # The line at which each record begins.
     line: list[int] | range = field(default_factory=list[int])
+    # Why the record cannot be read; None if it can.
     fault: list[Fault | None] = field(default_factory=list)
     _text: list[bytes] | None = field(default_factory=list)
     _fields: list[dict[str, Any] | None] | None = field(default_factory=list)
     _payloads: pa.Array | None = None
+    # Whether no record has a fault and the lines are consecutive.
     is_plain: bool = False
 
     @classmethod

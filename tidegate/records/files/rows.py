@@ -42,35 +42,31 @@ SINGLE_PARTITION = FilePartition(2, 0, "", b"0")
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """
-    How a file is ordered.
+    """How a file is ordered."""
 
-    Args:
-        policies: Time policies; without arrivals only ``reorder_us`` and ``out_of_order_action`` count.
-        timestamp_by: Field with the event time; for a span, with its start.
-        timestamp_format: How event time and end are written: one of :data:`ordering.columns.timestamps.UNITS`.
-        over: Field whose values are the substreams, or None.
-        arrival, partition: Fields with the arrival time and the partition; None: a well-known one, if the file has it.
-        has_arrival: Whether arrivals are used; if not, no well-known arrival field is looked for either.
-        end: Field with the end of a span; an edge without it is a start edge.
-        key: Field by which an end edge finds its start edge if there is no OVER.
-        is_typed: Whether the format distinguishes numbers from text.
-        should_explain: Whether each line has its explanation.
-        clock_us: The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
-    """
-
+    # Time policies; without arrivals only ``reorder_us`` and ``out_of_order_action`` count.
     policies: Policies
+    # Field with the event time; for a span, with its start.
     timestamp_by: FieldPath
+    # How event time and end are written: one of :data:`ordering.columns.timestamps.UNITS`.
     timestamp_format: str = "auto"
+    # Field whose values are the substreams, or None.
     over: FieldPath | None = None
+    # Fields with the arrival time and the partition; None: a well-known one, if the file has it.
     arrival: FieldPath | None = None
+    # Whether arrivals are used; if not, no well-known arrival field is looked for either.
     has_arrival: bool = True
     partition: FieldPath | None = None
     shape: Shape = Shape.POINT
+    # Field with the end of a span; an edge without it is a start edge.
     end: FieldPath | None = None
+    # Field by which an end edge finds its start edge if there is no OVER.
     key: FieldPath | None = None
+    # Whether the format distinguishes numbers from text.
     is_typed: bool = True
+    # Whether each line has its explanation.
     should_explain: bool = False
+    # The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
     clock_us: int | None = None
 
     def named_fields(self) -> list[FieldPath]:

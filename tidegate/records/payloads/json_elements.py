@@ -27,19 +27,15 @@ _SIGN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """
-    The elements of a column of payloads, payload by payload.
+    """The elements of a column of payloads, payload by payload."""
 
-    Attributes:
-        row: The payload of each element.
-        index: Its place in the array, from 0; 0 of a payload that stays whole.
-        value: Its bytes (binary or large_binary); null for a null payload, and for an empty array, which stands here as well.
-        is_empty: Whether it stands for an empty array.
-    """
-
+    # The payload of each element.
     row: Ints
+    # Its place in the array, from 0; 0 of a payload that stays whole.
     index: Ints
+    # Its bytes (binary or large_binary); null for a null payload, and for an empty array, which stands here as well.
     value: pa.Array
+    # Whether it stands for an empty array.
     is_empty: Mask
 
 

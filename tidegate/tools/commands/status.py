@@ -64,40 +64,36 @@ _DEAD_LETTERS = {
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """
-    One job.
+    """One job."""
 
-    Args:
-        name: ``ingest NAME``, ``query NAME`` or ``sink NAME``.
-        topic: The topic it writes, or the output's name; of a sink the topic that it copies.
-        state: starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started,
-            unreadable.
-        published: The fields that it has published about itself.
-        watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
-        held: How many events wait in ingest for a watermark.
-        slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
-        dead_letters: How many dead letters a query has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
-        totals: What the partitions of an input have counted, together.
-        unreadable: The fields in Redis that are not as jobs publish them.
-        lag_s: For how many seconds the oldest record that it has not read has waited; None: not known.
-        watermark_delay_s: How far its watermark is behind the clock, seconds; None: it has none, or has ended.
-        dead_letter_topic: Where its dead letters go; empty if it has none.
-        history: What has happened to its runs, the newest last.
-    """
-
+    # ``ingest NAME``, ``query NAME`` or ``sink NAME``.
     name: str
+    # The topic it writes, or the output's name; of a sink the topic that it copies.
     topic: str
+    # Starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started,
+    # unreadable.
     state: str
+    # The fields that it has published about itself.
     published: Mapping[str, Any]
+    # The smallest watermark of its partitions, microseconds; None if it has published none.
     watermark_us: int | None
+    # How many events wait in ingest for a watermark.
     held: int = 0
+    # The partition with that smallest watermark, and the cause of it; empty if not known.
     slowest: tuple[str, str] = ("", "")
+    # How many dead letters a query has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    # What the partitions of an input have counted, together.
     totals: Mapping[str, int] = field(default_factory=dict)
+    # The fields in Redis that are not as jobs publish them.
     unreadable: tuple[Unreadable, ...] = ()
+    # For how many seconds the oldest record that it has not read has waited; None: not known.
     lag_s: float | None = None
+    # How far its watermark is behind the clock, seconds; None: it has none, or has ended.
     watermark_delay_s: float | None = None
+    # Where its dead letters go; empty if it has none.
     dead_letter_topic: str = ""
+    # What has happened to its runs, the newest last.
     history: tuple[HistoryEntry, ...] = ()
 
     @classmethod

@@ -34,13 +34,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """
-    Args:
-        names: The names under which the server may be asked, without a port.
-        token: What a client must know; empty: nothing.
-    """
+    """ """
 
+    # The names under which the server may be asked, without a port.
     names: frozenset[str]
+    # What a client must know; empty: nothing.
     token: str = ""
 
     def is_known_host(self, host: str) -> bool:

@@ -37,22 +37,18 @@ _ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RecordChoice:
-    """
-    Which records are wanted.
+    """Which records are wanted."""
 
-    Args:
-        condition: True of their payloads, read as *payloads* says; None: any.
-        key: Their key; None: any.
-        has_ctis: Whether CTIs are wanted too; only if nothing else is asked for.
-        reason: The beginning of the reason of dead letters and dropped events, which alone are wanted then.
-        origins: The topics that their origins must have.
-    """
-
+    # True of their payloads, read as *payloads* says; None: any.
     condition: Expr | None = None
+    # Their key; None: any.
     key: bytes | None = None
     payloads: PayloadFormat = JSON
+    # Whether CTIs are wanted too; only if nothing else is asked for.
     has_ctis: bool = True
+    # The beginning of the reason of dead letters and dropped events, which alone are wanted then.
     reason: str = ""
+    # The topics that their origins must have.
     origins: frozenset[str] | None = None
 
     @property

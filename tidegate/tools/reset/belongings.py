@@ -28,25 +28,21 @@ from tidegate.platform.settings.tables.outputs import OutputSettings
 
 @dataclass(frozen=True, slots=True)
 class JobBelongings:
-    """
-    The names of what one job makes; whether it is there is not said.
+    """The names of what one job makes; whether it is there is not said."""
 
-    Args:
-        job: ``ingest NAME`` or ``query NAME``.
-        folder: The checkpoint folder.
-        topics: What the job writes: ordered or result topics, plain topics, dead letters.
-        publishers: Under which names the job publishes its progress; its sinks publish under those of its outputs.
-        outputs: The outputs of a query; none of ingest.
-        hashes: Patterns of further keys in Redis.
-        owes_rows: Whether an earlier reset, which was cut off, was to delete the rows of stores.
-    """
-
+    # ``ingest NAME`` or ``query NAME``.
     job: str
+    # The checkpoint folder.
     folder: Path
+    # What the job writes: ordered or result topics, plain topics, dead letters.
     topics: tuple[str, ...]
+    # Under which names the job publishes its progress; its sinks publish under those of its outputs.
     publishers: tuple[str, ...]
+    # The outputs of a query; none of ingest.
     outputs: tuple[OutputSettings, ...] = ()
+    # Patterns of further keys in Redis.
     hashes: tuple[str, ...] = field(default=())
+    # Whether an earlier reset, which was cut off, was to delete the rows of stores.
     owes_rows: bool = False
 
     @property

@@ -160,32 +160,28 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRow:
-    """
-    One line: an input partition, a substream of one, or a query's bucket.
-
-    Args:
-        topic: The ordered topic that the job writes: several jobs may order one input.
-        timeline: ``topic-partition``; for a substream its key.
-        state: starting, replaying, live, stopped, or silent: it no longer publishes.
-        driven_by: The cause of the watermark: event, late floor, estimate, source CTI, import, join, end, floor.
-        delay_us: The watermark delay; None before the first watermark and after the end.
-        held: How many events wait.
-        next_us: The system timestamp of the next event to be released; None if no event waits or the job has not answered.
-        reported_us: When the job reported, microseconds.
-        stands_still: Why silence releases none of the held events; empty if it does, or if none is held.
-    """
+    """One line: an input partition, a substream of one, or a query's bucket."""
 
     job: str
+    # The ordered topic that the job writes: several jobs may order one input.
     topic: str
+    # ``topic-partition``; for a substream its key.
     timeline: str
     is_substream: bool
+    # Starting, replaying, live, stopped, or silent: it no longer publishes.
     state: str
     watermark_us: int
+    # The cause of the watermark: event, late floor, estimate, source CTI, import, join, end, floor.
     driven_by: str
+    # The watermark delay; None before the first watermark and after the end.
     delay_us: int | None
+    # How many events wait.
     held: int | None
+    # The system timestamp of the next event to be released; None if no event waits or the job has not answered.
     next_us: int | None
+    # When the job reported, microseconds.
     reported_us: int
+    # Why silence releases none of the held events; empty if it does, or if none is held.
     stands_still: str = ""
 
     def as_dict(self) -> dict[str, Any]:

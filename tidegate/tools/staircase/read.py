@@ -36,25 +36,21 @@ MOVED = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION
 
 @dataclass(frozen=True, slots=True)
 class Staircase:
-    """
-    Events as columns, thinned, and by roster number the steps of each input partition. Times are microseconds.
-
-    Attributes:
-        steps: (arrival frontier, promise) of each rise.
-        events: How many events were looked at.
-        number, offset: The roster number of each event's input partition, and its place there.
-        ctis: (arrival frontier, promise, roster number, cause) of CTIs, thinned.
-    """
+    """Events as columns, thinned, and by roster number the steps of each input partition. Times are microseconds."""
 
     topic: str
     arrival_us: Ints
     event_us: Ints
     system_us: Ints
     flags: Ints
+    # How many events were looked at.
     events: int
+    # (arrival frontier, promise) of each rise.
     steps: Mapping[int, list[tuple[int, int]]] = field(default_factory=dict)
+    # The roster number of each event's input partition, and its place there.
     number: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # (arrival frontier, promise, roster number, cause) of CTIs, thinned.
     ctis: list[tuple[int, int, int, str]] = field(default_factory=list)
 
 

@@ -34,27 +34,23 @@ class StageFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """
-    An input partition.
-
-    Attributes:
-        complete_us: Below this instant all its events are written.
-        arrival_us: The arrival frontier; NEVER before the first record.
-        largest_us: The largest system timestamp accepted.
-        is_estimated: Whether the arrival frontier is an estimate, made since nothing comes.
-        lag: How many of its records wait to be read.
-        substream: The substream that is asked for; None: none is, or it holds nothing here.
-        report: The last report of its stage; None: there is none.
-    """
+    """An input partition."""
 
     place: str
+    # Below this instant all its events are written.
     complete_us: int
+    # The arrival frontier; NEVER before the first record.
     arrival_us: int
+    # The largest system timestamp accepted.
     largest_us: int
+    # Whether the arrival frontier is an estimate, made since nothing comes.
     is_estimated: bool
+    # How many of its records wait to be read.
     lag: int
     held: int = 0
+    # The substream that is asked for; None: none is, or it holds nothing here.
     substream: SubstreamReport | None = None
+    # The last report of its stage; None: there is none.
     report: IngestReport | None = None
 
     @classmethod
@@ -94,20 +90,16 @@ class InputFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """
-    An output: its query, and what the query reads: inputs, and outputs of other queries.
-
-    Attributes:
-        complete_us: Results below this instant are published.
-        lag: How many records of its input topics the query has not read.
-        due_us: The time of the next results, microseconds.
-    """
+    """An output: its query, and what the query reads: inputs, and outputs of other queries."""
 
     name: str
     stage: StageFacts
+    # Results below this instant are published.
     complete_us: int
+    # How many records of its input topics the query has not read.
     lag: int
     sources: Sequence[InputFacts | OutputFacts] = field(default_factory=tuple)
+    # The time of the next results, microseconds.
     due_us: int = NEVER
     key: str | None = None
 

@@ -37,29 +37,25 @@ class HoldCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """
-    One thing that holds a result.
-
-    Attributes:
-        stage: The stage that does not go on, or whose promise is too low.
-        place: The input partition, as ``topic-partition``; empty if the whole stage holds.
-        event_us: The system timestamp of the newest event there; None: none counts.
-        policy: The setting that decides how long; empty if none does.
-        since_us: Since when, microseconds; None: not known.
-        until_us: Until when at the latest, if the partition's brokers and jobs go on; None: until something is done.
-        remedy: What releases the result.
-    """
+    """One thing that holds a result."""
 
     cause: HoldCause
+    # The stage that does not go on, or whose promise is too low.
     stage: str
     due_us: int
+    # The input partition, as ``topic-partition``; empty if the whole stage holds.
     place: str = ""
     substream: str | None = None
+    # The system timestamp of the newest event there; None: none counts.
     event_us: int | None = None
+    # The setting that decides how long; empty if none does.
     policy: str = ""
+    # Since when, microseconds; None: not known.
     since_us: int | None = None
+    # Until when at the latest, if the partition's brokers and jobs go on; None: until something is done.
     until_us: int | None = None
     lag: int = 0
+    # What releases the result.
     remedy: str = ""
 
     def to_json(self) -> dict[str, Any]:

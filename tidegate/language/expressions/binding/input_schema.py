@@ -14,29 +14,25 @@ ANY = "any"  # the type of a field that exists, but whose kind each event decide
 
 @dataclass(frozen=True)
 class InputSchema:
-    """
-    One input as the binder sees it. Raises SettingError: a declared type is unknown.
-
-    Args:
-        timestamp_by: The configured event time, a field path or an expression; None: arrival time.
-        over: The configured substream key; None: one timeline per input partition.
-        fields: Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur unless *is_closed*.
-        is_result: The input is the result of another query: event time is its system timestamp.
-        is_reference: The input is reference data: a table without time, in which JOIN looks records up.
-        is_stamped: Arrival is when ingest first planned to read the event (``arrival = "ingest"``), so it is the processing time too.
-        headers: Headers of records that its ordered topic keeps; None: the payload's record ``User`` stands for them, as in files.
-        is_free: The input is not ordered yet: the script decides on its event time and its substreams.
-    """
+    """One input as the binder sees it. Raises SettingError: a declared type is unknown."""
 
     name: str
+    # The configured event time, a field path or an expression; None: arrival time.
     timestamp_by: str | None = None
+    # The configured substream key; None: one timeline per input partition.
     over: str | None = None
+    # Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur unless *is_closed*.
     fields: Mapping[str, str] = field(default_factory=dict)
+    # The input is the result of another query: event time is its system timestamp.
     is_result: bool = False
     is_closed: bool = False
+    # The input is not ordered yet: the script decides on its event time and its substreams.
     is_free: bool = False
+    # The input is reference data: a table without time, in which JOIN looks records up.
     is_reference: bool = False
+    # Arrival is when ingest first planned to read the event (``arrival = "ingest"``), so it is the processing time too.
     is_stamped: bool = False
+    # Headers of records that its ordered topic keeps; None: the payload's record ``User`` stands for them, as in files.
     headers: tuple[str, ...] | None = ()
 
     def __post_init__(self) -> None:

@@ -68,17 +68,13 @@ def _digits(name: str) -> str:
 
 @dataclass(frozen=True)
 class InputNames:
-    """
-    Names of the events of one input.
-
-    Args:
-        aliases: Names that may stand before a field's (``f.origin``), in lower case.
-        reads_json_texts: Whether a declared record may also be a text that holds JSON.
-    """
+    """Names of the events of one input."""
 
     source: Source
     schema: InputSchema
+    # Names that may stand before a field's (``f.origin``), in lower case.
     aliases: frozenset[str] = frozenset()
+    # Whether a declared record may also be a text that holds JSON.
     reads_json_texts: bool = False
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:

@@ -31,18 +31,14 @@ Compute = Callable[[Expr, Mapping[Expr, Variant], int], Evaluated]
 
 @dataclass
 class ColumnCalls:
-    """
-    The column functions of one expression over *length* rows.
+    """The column functions of one expression over *length* rows."""
 
-    Args:
-        leaves: The column of every leaf; each computed call is added.
-        compute: Evaluates an expression without column functions.
-        computed_everywhere: Calls computed in every row without a failure, shared by all expressions over the same rows.
-    """
-
+    # The column of every leaf; each computed call is added.
     leaves: dict[Expr, Variant]
     length: int
+    # Evaluates an expression without column functions.
     compute: Compute
+    # Calls computed in every row without a failure, shared by all expressions over the same rows.
     computed_everywhere: dict[Expr, Variant]
     failures: list[FailedRows] = field(default_factory=list)
     _computed_rows: dict[Expr, Mask] = field(default_factory=dict)

@@ -20,19 +20,15 @@ ARGUMENTS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """
-    One function or operator.
-
-    Args:
-        result_kind: The kind of its values if it depends on no argument.
-        mixes_kinds: The kind depends on arguments whose value is not used. Rows with a NULL argument are then evaluated apart: that NULL
-            must not get the kind that the argument has in other rows.
-    """
+    """One function or operator."""
 
     args_min: int
     args_max: int
     rule: Rule
+    # The kind of its values if it depends on no argument.
     result_kind: Kind | None = None
+    # The kind depends on arguments whose value is not used. Rows with a NULL argument are then evaluated apart: that NULL must not get the
+    # kind that the argument has in other rows.
     mixes_kinds: bool = False
 
 

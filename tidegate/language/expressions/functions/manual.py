@@ -27,27 +27,23 @@ class Fidelity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """
-    One function.
+    """One function."""
 
-    Args:
-        syntax: Its name as manuals spell it, with its arguments; what may be left out is in brackets.
-        meaning: What it gives.
-        example: A call with constants, or nothing.
-        value: The value of the example, as results show it.
-        verdict: How it compares to Stream Analytics.
-        note: In what way, and why.
-        also: Its other names.
-        page: Where the manual says more.
-    """
-
+    # Its name as manuals spell it, with its arguments; what may be left out is in brackets.
     syntax: str
+    # What it gives.
     meaning: str
+    # A call with constants, or nothing.
     example: str = ""
+    # The value of the example, as results show it.
     value: str = ""
+    # How it compares to Stream Analytics.
     verdict: Fidelity = Fidelity.SAME
+    # In what way, and why.
     note: str = ""
+    # Its other names.
     also: tuple[str, ...] = ()
+    # Where the manual says more.
     page: str = ""
 
     @property
