@@ -21,7 +21,21 @@ MODULES = (
     "tidegate.ordered_topic.tails",
     *(
         f"{FUNCTIONS}.{family}"
-        for family in ("conditional", "conversions", "dates", "numeric", "operators", "patterns", "records", "texts")
+        for family in (
+            "column_functions",
+            "column_patterns",
+            "conditional",
+            "conversions",
+            "dates",
+            "extension_aggregates",
+            "geography",
+            "numeric",
+            "operators",
+            "patterns",
+            "records",
+            "texts",
+            "zoned_times",
+        )
     ),
 )
 

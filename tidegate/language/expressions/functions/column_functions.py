@@ -4,6 +4,16 @@ Column functions: functions whose result differs in kind from row to row, or tha
 A column function takes whole columns (:class:`~tidegate.language.expressions.variant.Variant`) and returns one. A script calls it by its
 registered name, which may have a dot (``udf.name``). Law: its value in a row depends on the arguments in that row alone. A row that it
 cannot compute is reported as a :class:`FailedRows`, never raised.
+
+A row of the wrong kind becomes a dead letter; the others have their values.
+
+>>> import pyarrow.compute as pc
+>>> from tidegate.query.extending import ScalarFunction
+>>> from tidegate.testing import run_query
+>>> half = ScalarFunction(lambda n: pc.divide(n, 2), takes=("bigint",), gives="bigint")
+>>> run = run_query("SELECT udf.half(n) AS half INTO out FROM a", {"a": [{"n": 4}, {"n": "x"}]}, functions={"half": half})
+>>> run.rows, run.dead
+([{'half': 2}], ['a bigint is needed, not nvarchar(max): UDF.HALF(n)'])
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ Patterns that differ from row to row: LIKE, PATINDEX and REGEXMATCH with a colum
 A pattern means here what it means as a constant (:mod:`~.patterns`), has the same limits, and matches in linear time, so one from outside
 cannot stop a job either. All rows of one pattern are matched at once; what a pattern is translated to is remembered. A row whose pattern is
 none fails. Law: its value depends on the text and the pattern alone.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT CASE WHEN text LIKE pattern THEN 1 ELSE 0 END AS fits INTO out FROM a"
+>>> run_query(script, {"a": [{"text": "abc", "pattern": "a%"}, {"text": "abc", "pattern": "b%"}]}).rows
+[{'fits': 1}, {'fits': 0}]
 """
 
 from __future__ import annotations

@@ -3,6 +3,17 @@ Aggregates of installed extensions, by the name that scripts use (``uda.name``).
 
 Law: a value depends only on the rows of its own group and window, in their order. A group that cannot be computed is reported as a
 :class:`FailedRows`, never raised.
+
+The first value of each window, by the number of its first row:
+
+>>> import pyarrow as pa
+>>> from tidegate.query.extending import AggregateFunction
+>>> from tidegate.testing import run_query
+>>> first = AggregateFunction(lambda n, first, last: n.take(pa.array(first)), takes=("bigint",), gives="bigint")
+>>> script = "SELECT uda.first(n) AS first INTO out FROM a TIMESTAMP BY t GROUP BY TumblingWindow(minute, 1)"
+>>> events = [{"t": "2026-01-01T00:00:01Z", "n": 7}, {"t": "2026-01-01T00:00:02Z", "n": 8}, {"t": "2026-01-01T00:01:01Z", "n": 9}]
+>>> run_query(script, {"a": events}, functions={"first": first}).rows
+[{'first': 7}, {'first': 9}]
 """
 
 from __future__ import annotations

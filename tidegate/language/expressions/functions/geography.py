@@ -7,6 +7,11 @@ straight, the order of its points does not matter, and what crosses the antimeri
 
 Law: a value follows from its arguments alone, digit by digit. A geometry is prepared or not by its own number of points, never by how
 often a batch has it, and distances are rounded to the millimetre, far above what machines differ in.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT CreatePoint(lat, lon) AS p, ST_DISTANCE(CreatePoint(lat, lon), CreatePoint(52.5, 13.4)) AS metres INTO out FROM a"
+>>> run_query(script, {"a": [{"lat": 52.5, "lon": 13.5}]}).rows
+[{'p': {'type': 'Point', 'coordinates': [13.5, 52.5]}, 'metres': 6791.023}]
 """
 
 from __future__ import annotations

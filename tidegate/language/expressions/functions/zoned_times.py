@@ -2,6 +2,15 @@
 Datetimes in a time zone, over whole columns: the reading of the clock, the instant of a reading, and the local time as text.
 
 Law: a value depends on its row and the zone's data alone. Datetimes that the clock would show outside the years 1 to 9999 are NULL.
+
+Here the clocks of Berlin go forward between the two events.
+
+>>> from tidegate.testing import run_query
+>>> script = "SELECT t AT TIME ZONE 'Europe/Berlin' AS l, DATEPART(hour, t AT TIME ZONE 'Europe/Berlin') AS h INTO out FROM a"
+>>> for row in run_query(script, {"a": [{"t": "2026-03-29T00:30:00Z"}, {"t": "2026-03-29T01:30:00Z"}]}).rows:
+...     print(row)
+{'l': '2026-03-29T01:30:00+01:00', 'h': 1}
+{'l': '2026-03-29T03:30:00+02:00', 'h': 3}
 """
 
 from __future__ import annotations
