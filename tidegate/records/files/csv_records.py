@@ -4,6 +4,11 @@ Records in CSV: the header names the fields; all values are text, and one that i
 Law: a record over several lines has as many values as the header. If an open quote runs over more lines than a record may have, to the end
 of the file, or into a record with another number of values, only the line in which it opens is unreadable: the next record begins in the
 next line. So an open quote costs one line.
+
+Payloads have a reader of their own (:mod:`tidegate.records.payloads.csv_records`). The two agree on every record that RFC 4180 allows. They
+are not one: a payload is one record by itself, so what its producer wrote wrongly, such as ``a"b`` or ``"a"b``, is a dead letter. In a file
+the same spellings are values, since spreadsheets write them, and the end of a record is not known before its quotes have been read. Either
+rule for both would change what the other accepts.
 """
 
 from __future__ import annotations
