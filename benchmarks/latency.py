@@ -1,13 +1,18 @@
 """
-Latency: from the raw topic's append to the ordered topic's, and what an idle job costs.
+Latency: from the raw topic's append to the ordered topic's, or to a final result; and what idle jobs cost.
 
-Usage: python benchmarks/latency.py [--rate 20000] [--seconds 40] [--idle 30] [--spans 0s 30s] [--set key=value ...] [--format json]
+Usage: python benchmarks/latency.py [--to ordered|result|chain] [--rate 20000] [--seconds 40] [--idle 30] [--spans 0s 30s]
+                                    [--set key=value ...] [--format json]
 
 A producer appends *rate* events a second to a LogAppendTime topic of two partitions, a slice every 10 ms; ingest runs
 beside it with reorder 0, and a consumer notes when each ordered record reaches it. Their difference is an upper bound of
 the time between the two appends: it holds the consumer's own fetch too. The first third is warm-up. Then the producer
 stops, and the CPU of the whole job is measured while it only estimates idle arrival, once a second. All this for each of
-*spans*, the ``batch_span`` of the input.
+*spans*, the ``batch_span`` of the input, and of queries.
+
+With ``--to result`` ingest and a query run in one process (``tidegate run``). The query counts in windows of 100 ms, and
+what is measured is the time from the end of a window, which an event closes that is made within 10 ms, to the arrival of
+its result at the consumer. With ``--to chain`` two more queries follow, each in windows of the one before.
 """
 
 from __future__ import annotations
@@ -32,7 +37,17 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.stack.embedded import EmbeddedStack
 
 PARTITIONS = 2
+# How long a start may take, seconds.
+START_S = 120.0
 SLICE_S = 0.01
+# What each of the chained queries is called, what it reads, and what it computes; the consumer reads the last.
+QUERIES = {
+    "counts": "SELECT shard, COUNT(*) AS n INTO counts FROM latency TIMESTAMP BY ts GROUP BY shard, TumblingWindow(millisecond, 100)",
+    "sums": "SELECT shard, SUM(n) AS n INTO sums FROM counts GROUP BY shard, TumblingWindow(millisecond, 100)",
+    "largest": "SELECT shard, MAX(n) AS n INTO largest FROM sums GROUP BY shard, TumblingWindow(millisecond, 100)",
+}
+NAMES = {"ordered": "ordered append", "result": "final result", "chain": "final result of the third query"}
+CHAINS = {"ordered": [], "result": ["counts"], "chain": ["counts", "sums", "largest"]}
 SETTINGS = """
 [inputs.latency]
 topic = "latency"
@@ -52,7 +67,9 @@ def produce(bootstrap: str, rate: int, stop: threading.Event) -> None:
         for place in range(per_slice):
             number += 1
             producer.produce(
-                "latency", b'{"device":"dev-%d","ts":%d,"value":%d}' % (number % 1000, now_us + place, number), partition=number % 2
+                "latency",
+                b'{"device":"dev-%d","shard":%d,"ts":%d,"value":%d}' % (number % 1000, number % 10, now_us + place, number),
+                partition=number % 2,
             )
         producer.poll(0)
         due += SLICE_S
@@ -61,13 +78,17 @@ def produce(bootstrap: str, rate: int, stop: threading.Event) -> None:
 
 
 class Watcher(threading.Thread):
-    """Notes when ordered events reach a consumer: (wall clock then, arrival in the raw topic), microseconds."""
+    """
+    Notes when events of a *topic* reach a consumer: (wall clock then, when the last raw event was made that they need), microseconds. That
+    is the arrival in the raw topic for ordered events, and the end of the window for results.
+    """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, since: str) -> None:
         super().__init__(daemon=True)
         properties = {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 20, "enable.auto.commit": False}
         self._consumer = Consumer(properties)
-        self._consumer.assign([TopicPartition("latency.ordered", partition, 0) for partition in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        self._since = since
         self.seen: list[tuple[int, np.ndarray]] = []
         self.done = threading.Event()
 
@@ -79,7 +100,7 @@ class Watcher(threading.Thread):
             headers = [message.headers()[0][1] for message in messages if message.error() is None]
             events = [header for header in headers if len(header) == EVENT_HEADER_BYTES]
             if events:
-                self.seen.append((now_us, decode_event_headers(events)["arrival_us"].astype(np.int64)))
+                self.seen.append((now_us, decode_event_headers(events)[self._since].astype(np.int64)))
         self._consumer.close()
 
     def latencies_ms(self, since_us: int, until_us: int) -> np.ndarray:
@@ -88,16 +109,23 @@ class Watcher(threading.Thread):
         return np.concatenate(parts) if parts else np.empty(0)
 
 
-def figures(rate: int, seconds: int, idle: int, span: str, assigned: list[str]) -> dict[str, Any]:
+def figures(to: str, rate: int, seconds: int, idle: int, span: str, assigned: list[str]) -> dict[str, Any]:
     """Run with batches that stay open for *span*, and return the figures."""
+    chain = CHAINS[to]
+    topic = chain[-1] if chain else "latency.ordered"
     work = Path(".tidegate/latency").resolve()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    (work / "tidegate.toml").write_text(f'{SETTINGS}batch_span = "{span}"\n')
+    tables = [f'{SETTINGS}batch_span = "{span}"\n[query]\nbatch_span = "{span}"\n']
+    for name in chain:
+        (work / f"{name}.sql").write_text(QUERIES[name])
+        tables.append(f'[outputs.{name}]\ntopic = "{name}"\n[queries.{name}]\nscript = "{name}.sql"\n')
+    (work / "tidegate.toml").write_text("".join(tables))
     with EmbeddedStack(work / "stack") as stack:
         environment = {**os.environ, "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
         Admin({"bootstrap.servers": stack.bootstrap}).create("latency", PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
-        command = [sys.executable, "-m", "tidegate", "ingest", "latency", "--format", "json"]
+        stages = ["run", "--no-page"] if chain else ["ingest", "latency"]
+        command = [sys.executable, "-m", "tidegate", *stages, "--format", "json"]
         command += [word for one in assigned for word in ("--set", one)]
         with (work / "errors.log").open("wb") as errors:
             job = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=errors)
@@ -108,9 +136,13 @@ def figures(rate: int, seconds: int, idle: int, span: str, assigned: list[str]) 
         producing = threading.Thread(target=produce, args=(stack.bootstrap, rate, stop), daemon=True)
         producing.start()
         admin = Admin({"bootstrap.servers": stack.bootstrap})
-        while not admin.find("latency.ordered"):
+        began_s = time.monotonic()
+        while not (found := admin.find(topic)):
             time.sleep(0.1)
-        watcher = Watcher(stack.bootstrap)
+            if time.monotonic() - began_s > START_S:
+                job.terminate()
+                raise SystemExit((work / "errors.log").read_text()[:3000])
+        watcher = Watcher(stack.bootstrap, topic, found.partitions, "system_us" if chain else "arrival_us")
         watcher.start()
         while not watcher.seen:
             time.sleep(0.1)
@@ -137,7 +169,7 @@ def figures(rate: int, seconds: int, idle: int, span: str, assigned: list[str]) 
     latency = watcher.latencies_ms(began_us + third_us, ended_us - 1_000_000)
     busy = meter.cpu_between(began_s + third_us / 1e6, ended_s) / (ended_s - began_s - third_us / 1e6)
     return {
-        "name": f"raw append to ordered append, {rate:,} events a second, batch_span {span}",
+        "name": f"raw append to {NAMES[to]}, {rate:,} events a second, batch_span {span}",
         "events": len(latency),
         "p50_ms": round(float(np.percentile(latency, 50))),
         "p99_ms": round(float(np.percentile(latency, 99))),
@@ -153,6 +185,7 @@ def figures(rate: int, seconds: int, idle: int, span: str, assigned: list[str]) 
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", choices=list(CHAINS), default="ordered")
     parser.add_argument("--rate", type=int, default=20_000)
     parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--idle", type=int, default=30)
@@ -161,7 +194,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     arguments = parser.parse_args()
     for span in arguments.spans:
-        found = figures(arguments.rate, arguments.seconds, arguments.idle, span, arguments.assigned)
+        found = figures(arguments.to, arguments.rate, arguments.seconds, arguments.idle, span, arguments.assigned)
         if arguments.format == "json":
             print(json.dumps(found), flush=True)
             continue

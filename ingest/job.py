@@ -25,7 +25,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicIdentity
-from ingest.open_batches import forget_stop
 from ingest.planned_range import RANGE_SCHEMA
 from ingest.planner.joining_partitions import NewPartitions
 from ingest.planner.opening import why_closed
@@ -34,6 +33,7 @@ from ingest.start.decide import decide
 from ingest.start.survey import survey_start
 from ingest.time_warnings import start_warnings
 from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.open_batches import forget_stop
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.refused_starts import refusals_noted
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
@@ -84,26 +84,21 @@ def start(
     settings: Settings,
     plan: IngestPlan,
     on_reports: Callable[[list[IngestReport]], None],
-    *,
-    is_alone: bool = False,
 ) -> StreamingQuery:
-    """
-    Start the job; the driver calls *on_reports* with the reports of each batch. Its batches may stay open only if it *is_alone* in its
-    session: an open batch keeps its task slots.
-    """
-    plan = _open_batches(spark, settings, plan, is_alone=is_alone)
+    """Start the job; the driver calls *on_reports* with the reports of each batch."""
+    plan = _open_batches(spark, settings, plan)
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
     stage = StatefulStage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     return start_stage(spark, source(plan, trigger_us), processor, stage, IngestReport.of_json, on_reports)
 
 
-def _open_batches(spark: SparkSession, settings: Settings, plan: IngestPlan, *, is_alone: bool) -> IngestPlan:
+def _open_batches(spark: SparkSession, settings: Settings, plan: IngestPlan) -> IngestPlan:
     """Return the plan, with open batches if ``batch_span`` asks for them and the job can have them."""
     if not plan.settings.batch_span_us or plan.until_end:
         return plan
     forget_stop(Path(plan.checkpoint))
-    reason = why_closed(plan, settings.spark.master, spark.sparkContext.defaultParallelism, is_alone=is_alone)
+    reason = why_closed(plan, spark.sparkContext.master)
     if reason:
         _log.warning("batches do not stay open, batch_span has no effect", input=plan.settings.name, reason=reason)
         return plan

@@ -78,7 +78,7 @@ class IngestRun:
                 print_json({"event": "failed", "input": running.name, "failure": scrub_error(failure.as_dict())})
 
         def start() -> StreamingQuery:
-            return job.start(self._spark.get(), self._settings, running.plan, on_reports, is_alone=len(self._inputs) == 1)
+            return job.start(self._spark.get(), self._settings, running.plan, on_reports)
 
         return DrivenQuery(running.name, start, folder, on_failure, running.check, running.end_batch)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,22 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
-from ingest.open_batches import OpenReports, request_stop
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
+from tidegate.platform.checkpoint.open_batches import OpenReports, stop_and_wait
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 from tidegate.platform.observe.reports import IngestReport, JumpReport
 from tidegate.platform.settings.shown_table import show_table
-from tidegate.platform.spark.offset_log import checkpoint_state
-
-# How long a stop waits for the end of an open batch, seconds, and how often it looks.
-_END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
 
 
 class RunningInput:
@@ -57,7 +52,7 @@ class RunningInput:
         )
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
-        self._open_reports = OpenReports(folder)
+        self._open_reports = OpenReports(folder, IngestReport.of_json)
         self._jump: JumpReport | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
@@ -146,13 +141,8 @@ class RunningInput:
 
     def end_batch(self) -> None:
         """Let the open batch end, and wait until Spark has committed it; another one ends by itself, or is cut off."""
-        if not self.plan.settings.batch_span_us:
-            return
-        folder = Path(self.plan.checkpoint)
-        request_stop(folder)
-        deadline_s = time.monotonic() + _END_WITHIN_S
-        while checkpoint_state(folder) == "pending" and time.monotonic() < deadline_s:
-            time.sleep(_LOOK_EVERY_S)
+        if self.plan.settings.batch_span_us:
+            stop_and_wait(Path(self.plan.checkpoint))
 
     @property
     def state(self) -> tuple[str, str]:

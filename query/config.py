@@ -144,6 +144,8 @@ class QueryPlan:
 
     # The functions in JavaScript that the plans call.
     functions: tuple[ScriptFunction, ...] = ()
+    # How long a batch stays open that has read what there is, microseconds; 0: each ends where its ranges do.
+    batch_span_us: int = 0
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ With OVER each ordered partition is a bucket. Without it there is one bucket, on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from query.start.survey import configured_output, survey_run, survey_topics
 from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.known_topics import KnownTopics
+from tidegate.platform.checkpoint.open_batches import forget_stop
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import record_run
 from tidegate.platform.checkpoint.refused_starts import refusals_noted
@@ -149,6 +151,7 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     from tidegate.platform.spark.session import StatefulStage, start_stage
     from tidegate.platform.spark.state_store import StageProcessor
 
+    plan = _open_batches(spark, settings, plan)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:QueryPlanner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_query_{plan.name}")
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
@@ -156,3 +159,17 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     tasks = 1 if plan.buckets == 1 else plan.shuffle_partitions
     stage = StatefulStage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
     return start_stage(spark, source, processor, stage, BucketReport.of_json, on_reports)
+
+
+def _open_batches(spark: SparkSession, settings: Settings, plan: QueryPlan) -> QueryPlan:
+    """Return the plan, with open batches if ``batch_span`` asks for them and the job can have them."""
+    from tidegate.platform.spark.task_slots import TASK_SLOTS
+
+    if not settings.query.batch_span_us or plan.until_end:
+        return plan
+    forget_stop(Path(plan.checkpoint))
+    reason = TASK_SLOTS.keep(f"query {plan.name}", plan.tasks, spark.sparkContext.master)
+    if reason:
+        _log.warning("batches do not stay open, batch_span has no effect", output=plan.name, reason=reason)
+        return plan
+    return replace(plan, batch_span_us=settings.query.batch_span_us)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ordering.protocol.reader import gap_error
@@ -11,7 +13,7 @@ from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.platform.metrics.null_shares import NullShare, find_null_columns
 from tidegate.platform.observe.recovery_report import Positions
 from tidegate.platform.observe.reports import BucketReport, Gap
-from tidegate.platform.observe.result_delays import RecentDelays
+from tidegate.platform.observe.result_delays import Delays, RecentDelays
 
 # How long a CTI may promise events that are not there, while the brokers answer (PROTOCOL.md).
 GAP_WAIT_S = 60.0
@@ -34,15 +36,34 @@ class QueryProgress:
         self._found_null: set[tuple[str, str]] = set()
         self._recent_delays = RecentDelays()
         self.batches = 0
+        # By bucket: the number of the last open batch, and the delays that its newest report has told.
+        self._told_delays: dict[int, tuple[int, Mapping[str, Delays]]] = {}
 
-    def accept_reports(self, reports: list[BucketReport]) -> None:
+    def accept_reports(self, reports: Sequence[BucketReport]) -> list[BucketReport]:
+        """Take the reports of a batch; return them without the delays that reports of the batch have told while it was open."""
         self.batches += 1
+        return self.accept_open(reports)
+
+    def accept_open(self, reports: Sequence[BucketReport]) -> list[BucketReport]:
+        """Do the same with reports of an open batch, which goes on."""
+        reports = [self._without_told_delays(report) for report in reports]
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._reports = {**self._reports, **{report.bucket: report for report in reports}}
         self._recent_delays.add(item for report in reports for item in report.delays.items())
         self._gaps = {gap for report in self._reports.values() for gap in report.waiting}
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events"]
+        return reports
+
+    def _without_told_delays(self, report: BucketReport) -> BucketReport:
+        if report.open_batch < 0:
+            return report
+        batch, told = self._told_delays.get(report.bucket, (-1, {}))
+        self._told_delays[report.bucket] = report.open_batch, report.delays
+        if batch != report.open_batch:
+            return report
+        new = {output: dict(Counter(delays) - Counter(told.get(output, {}))) for output, delays in report.delays.items()}
+        return replace(report, delays={output: delays for output, delays in new.items() if delays})
 
     def absent_columns(self) -> dict[str, list[str]]:
         """Return for each input the columns that no bucket has met in its first records; inputs of which too few are read are left out."""

@@ -101,7 +101,9 @@ class QueryRun:
                 self._metrics.set_executors(self._cluster.executors_wanted, self._cluster.executors_held)
 
             self._spark.get()
-            driven = DrivenQuery(name, lambda: job.start(self._spark.get(), settings, running.plan, on_reports), self._folder)
+            driven = DrivenQuery(
+                name, lambda: job.start(self._spark.get(), settings, running.plan, on_reports), self._folder, end_batch=running.end_batch
+            )
             drive([driven], stop, on_tick, is_ready=self._cluster.is_ready)
             if running.is_finished:
                 running.finish_sinks(on_tick, lambda: stop.is_signalled)

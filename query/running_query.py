@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from query import job
-from query.config import QueryPlan
+from query.config import Partition, QueryPlan
 from query.progress import QueryProgress
+from query.reference.arrivals import VersionArrivals
 from query.reference.forgetting import LookupFloor
+from query.stage.open_positions import keep_positions, least_offsets
 from query.start.read_positions import finished_positions
 from query.start.survey import FINISHED_FILE
 from sinks.copying.beside import SinksBeside
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.checkpoint.open_batches import OpenReports, stop_and_wait
 from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe import logs
 from tidegate.platform.observe.progress_store import ProgressPublisher
@@ -48,6 +51,11 @@ class RunningQuery:
         self.progress = QueryProgress(plan.buckets)
         self._settings, self._metrics = settings, metrics
         self._batch_costs = BatchCostWriter(self.folder, plan.buckets)
+        self._can_open = bool(settings.query.batch_span_us) and not plan.until_end
+        self._open_reports = OpenReports(self.folder, BucketReport.of_json)
+        self._arrivals = VersionArrivals(self.folder, plan.reference_settings) if plan.references and self._can_open else None
+        # Up to where open batches have read, by their newest reports.
+        self._open_positions: dict[Partition, int] = {}
         self._lookup_floor = LookupFloor(self.folder, plan.buckets) if plan.references else None
         self._log = logs.get_logger("query", output=self.name)
         self._topics = ", ".join(feed.topic for feed in plan.feeds)
@@ -94,7 +102,9 @@ class RunningQuery:
 
     def accept_reports(self, reports: list[BucketReport]) -> dict[str, Any]:
         """Take the reports of a batch, before Spark commits it; return the summary so far."""
-        self.progress.accept_reports(reports)
+        keep_positions(self.folder, reports)
+        self._advance_open(reports)
+        reports = self.progress.accept_reports(reports)
         if self.is_finished:
             # If the process is killed before the commit, the next start runs the batch again, and ends again.
             replace_text(self.folder / FINISHED_FILE, "")
@@ -115,15 +125,38 @@ class RunningQuery:
         Publish how far the query is and return that in a line; called about once a second. Raises GapError: records that a CTI promises
         stay missing; RefusedError: a topic was replaced.
         """
+        if self._can_open:
+            self._accept_open_reports()
         if self.progress.batches:
             # Reports come before their batch has ended, so the positions are read from Spark's log.
-            self._watch.advance(finished_positions(self.plan))
+            finished = finished_positions(self.plan)
+            self._watch.advance({place: max(offset, self._open_positions.get(place, 0)) for place, offset in finished.items()})
         # Also in a silence, in which older results leave the window.
         self._publisher.update_job(delays=self.progress.recent_delays())
         behind = self._watch.poll()
         self._metrics.set_query_lags(self.name, self._watch.catch_up.lags)
         self.progress.check_gaps(self._watch.answered_s, self._watch.catch_up.ends, self._watch.catch_up.positions)
         return f"{self.progress.line()}  {behind}".rstrip() if self.progress.batches else behind
+
+    def _accept_open_reports(self) -> None:
+        """Take what the tasks of an open batch have reported since the last call."""
+        if self._arrivals is not None:
+            self._arrivals.end_batch_if_new()
+        reports = self._open_reports.read_new()
+        if reports:
+            self._advance_open(reports)
+            reports = self.progress.accept_open(reports)
+            self._publisher.publish(reports)
+            self._metrics.accept_query_reports(self.name, reports)
+
+    def _advance_open(self, reports: Sequence[BucketReport]) -> None:
+        partitions = self.plan.partitions
+        self._open_positions |= {partitions[log]: offset for log, offset in least_offsets(reports).items()}
+
+    def end_batch(self) -> None:
+        """Let the open batch end, and wait until Spark has committed it; another one ends by itself, or is cut off."""
+        if self._can_open:
+            stop_and_wait(self.folder)
 
     def finish_sinks(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
         """Return once the stores beside an ended query have all results, or when asked to stop."""

@@ -64,7 +64,7 @@ sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores
 sinks.files
 sinks.registry  sinks.copying  sinks.extending
 
-ingest  ingest.files  ingest.input_order  ingest.offsets  ingest.open_batches  ingest.skips
+ingest  ingest.files  ingest.input_order  ingest.offsets  ingest.skips
 ingest.progress
 ingest.cti_imports  ingest.planned_range
 ingest.config

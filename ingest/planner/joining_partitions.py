@@ -21,13 +21,13 @@ from ingest.journal.client import JournalClient
 from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.topic_fingerprint import WAYS_OUT
 from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition, partition_name, sort_by_roster
-from ingest.open_batches import request_end
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.ordered_topic.promises import Promises, last_promises
 from tidegate.platform.checkpoint.binding import check_same_topics
+from tidegate.platform.checkpoint.open_batches import request_end
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.input_topics import match_topics
 from tidegate.platform.spark.offset_log import last_batches, read_offset

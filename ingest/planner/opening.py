@@ -12,23 +12,17 @@ from collections.abc import Mapping
 
 from ingest.config import IngestPlan, Partition
 from ingest.offsets import IngestOffset
+from tidegate.platform.spark.task_slots import TASK_SLOTS, TaskSlots
 
 
-def why_closed(plan: IngestPlan, master: str, slots: int, *, is_alone: bool) -> str:
+def why_closed(plan: IngestPlan, master: str, kept_slots: TaskSlots = TASK_SLOTS) -> str:
     """
-    Return why no batch of a job stays open although ``batch_span`` asks for it; empty if they may. *master*: Spark's, with that many task
-    *slots*; *is_alone*: the job shares them with no other.
+    Return why no batch of a job stays open although ``batch_span`` asks for it; empty if they may, and its tasks keep their slots then.
+    *master*: that of the Spark session.
     """
-    needed = min(plan.tasks, len(plan.partitions))
     if plan.imported is not None:
         return "its time follows another input's, which only the planner reads (import_ctis_from)"
-    if not is_alone:
-        return "other stages of this process need its task slots"
-    if not master.startswith("local"):
-        return f"spark.master is {master}, and only local[N] is supported"
-    if slots < needed:
-        return f'it needs {needed} task slots, and there are {slots}: set spark.master = "local[{needed}]" or more'
-    return ""
+    return kept_slots.keep(f"ingest {plan.settings.name}", min(plan.tasks, len(plan.partitions)), master)
 
 
 def may_stay_open(plan: IngestPlan, end: IngestOffset, ends: Mapping[Partition, int]) -> bool:

@@ -24,7 +24,6 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
-from ingest.open_batches import is_stopping, read_request, request_end
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.imports import Imports
@@ -37,6 +36,7 @@ from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.failures import is_hopeless
 from tidegate.platform.observe.logs import configure_worker, get_logger

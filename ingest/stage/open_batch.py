@@ -8,8 +8,8 @@ itself, so the events are those of any other cut. Without the journal no record 
 While a partition is silent whose silence advances time, the task makes its estimates, by the rules of the planner
 (:mod:`ingest.planner.idle_estimates`). An estimate too is a range that the stage plans itself: an empty one.
 
-The batch ends when its span is over, or somebody asks for it (:mod:`ingest.open_batches`). A task that ends asks for the end of the others:
-none waits for it longer.
+The batch ends when its span is over, or somebody asks for it (:mod:`tidegate.platform.checkpoint.open_batches`). A task that ends asks for
+the end of the others: none waits for it longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from confluent_kafka import KafkaException
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.offsets import PlannedPosition
-from ingest.open_batches import is_stopping, read_request, request_end
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.silences import boottime_us
@@ -37,6 +36,7 @@ from ingest.stage.memory import JobMemory
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.ranges import RangeReader, Records
 from tidegate.platform.observe.logs import get_logger

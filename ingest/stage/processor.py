@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
-from ingest.open_batches import write_report
 from ingest.planned_range import IngestRange
 from ingest.stage.letters import drop_letter_writers, letter_writers
 from ingest.stage.memory import JobMemory
@@ -24,6 +23,7 @@ from ingest.stage.range_walk import RangeWalk
 from ordering.model.state import State
 from ordering.protocol.punctuation import Cti
 from tidegate.basics.fault_points import pause_at
+from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.checkpoint.spilling import spill
 from tidegate.platform.kafka.worker import WORKER
 from tidegate.platform.observe.detail_requests import DetailQuestion
@@ -107,7 +107,7 @@ class IngestStage:
         # Costs, breaks and jumps are those of a whole batch: the report at its end has them.
         report = replace(opened.walk.report(self._question.substreams()), seconds={}, breaks=BrokenPolicies(), jump=None)
         with suppress(OSError):
-            write_report(Path(self._plan.checkpoint), report)
+            write_report(Path(self._plan.checkpoint), report.number, report.to_json())
 
     @contextmanager
     def _forgotten_on_failure(self, *ranges: IngestRange) -> Iterator[None]:

@@ -181,6 +181,10 @@ class Bucket(ABC):
         """Whether nothing is left to do: the input has ended, or the frontier has reached the output end."""
         return all(self.output_frontier_us(output) == self._until_us for output in range(len(self._channels)))
 
+    def next_offset(self, log: int) -> int:
+        """Return up to where a log was accepted: the offset after its last record; 0 before the first."""
+        return self._next_offset[log]
+
     @property
     def is_settled(self) -> bool:
         """Whether :meth:`settle` has returned all that is final."""

@@ -118,7 +118,7 @@ def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersio
     known_versions = TakenVersions.read(checkpoint)
     versions = known_versions or TakenVersions(checkpoint / FOLDER)
     versions.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for table, effective_us, path in _present_versions(settings):
+    for table, effective_us, path in present_versions(settings):
         if versions.version(table, effective_us) is None:
             versions = versions.with_file(table, effective_us, path)
     if known_versions is None:
@@ -146,7 +146,7 @@ def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
     versions = TakenVersions.read(checkpoint)
     if versions is None:
         return
-    for table, effective_us, path in _present_versions(settings):
+    for table, effective_us, path in present_versions(settings):
         version = versions.version(table, effective_us)
         if version is not None and versions.is_kept(version) and _hash(path) != version.sha256:
             raise _changed_error(version, path, checkpoint)
@@ -171,7 +171,8 @@ def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: P
     )
 
 
-def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, ReferenceFile]]:
+def present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, ReferenceFile]]:
+    """Yield the versions that there are now: table, from when on it is valid (microseconds), and its file."""
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
             yield name, effective_us, path
@@ -233,11 +234,11 @@ class ReferenceWatch:
 
     def _look_at_files(self) -> None:
         try:
-            present_versions = list(_present_versions(self._settings))
+            found = list(present_versions(self._settings))
         except TidegateError as error:
             self._report_once(error.where, (0, 0), error)
             return
-        for table, effective_us, path in present_versions:
+        for table, effective_us, path in found:
             stamp: Stamp = (0, 0)
             try:
                 stamp = _stamp_of(path)

@@ -16,12 +16,15 @@ class QueryOffset:
     is_final: bool = False
     # How many versions of reference data the run has taken up since it was begun.
     references: int = 0
+    # How many batches were planned to stay open: such a batch begins also if nothing new is there yet.
+    opened: int = 0
 
     def to_json(self) -> dict[str, Any]:
         positions = {str(log): self.positions[log] for log in sorted(self.positions)}
-        return {"final": int(self.is_final), "positions": positions, "references": self.references}
+        opened = {"opened": self.opened} if self.opened else {}
+        return {"final": int(self.is_final), "positions": positions, "references": self.references, **opened}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> QueryOffset:
         positions = {int(log): position for log, position in stored["positions"].items()}
-        return cls(positions, bool(stored["final"]), stored["references"])
+        return cls(positions, bool(stored["final"]), stored["references"], stored.get("opened", 0))

@@ -23,6 +23,10 @@ class QueryRange:
     is_final: bool
     # How many versions of reference data the run has taken up since it was begun.
     references: int
+    # How many buckets of its task stay open; 0: the batch ends where its ranges do.
+    open_buckets: int = 0
+    # The last request to end an open batch when this one was planned.
+    end_request: str = ""
 
 
 RANGE_SCHEMA = schema_of(QueryRange)

@@ -5,6 +5,7 @@ topics, so it only decides how much to read. Brokers that do not answer never en
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -21,13 +22,16 @@ from query.reference.polling import Polling
 from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import QueryOffset
+from query.stage.open_positions import read_to
 from query.stage.planned_range import QueryRange
 from tidegate.platform.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.failures import is_hopeless
 from tidegate.platform.observe.logs import configure_worker, get_logger
 from tidegate.platform.spark.data_source import RangePlanner, Ranges
 from tidegate.platform.spark.range_rows import write_row
+from tidegate.platform.spark.shuffle_keys import same_task
 
 _RETRY_S = 1.0
 
@@ -41,6 +45,9 @@ class QueryPlanner(RangePlanner):
         self._frozen_ends: dict[Partition, int] | None = None
         # Where the first batch since the start ends.
         self._first_end: dict[str, Any] | None = None
+        # The end of the batch that stays open, and the last request to end one when it was planned.
+        self._open_end: QueryOffset | None = None
+        self._end_request = ""
 
     @cached_property
     def _admin(self) -> Admin:
@@ -76,7 +83,7 @@ class QueryPlanner(RangePlanner):
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         offset = QueryOffset.from_json(start)
-        if offset.is_final:
+        if offset.is_final or (self._plan.batch_span_us and is_stopping(Path(self._plan.checkpoint))):
             return start
         while True:
             end = self._try_to_advance(offset)
@@ -86,20 +93,32 @@ class QueryPlanner(RangePlanner):
 
     def _try_to_advance(self, offset: QueryOffset) -> QueryOffset:
         """Return the end of the next batch; *offset* itself if nothing lies ahead, or the brokers do not answer."""
+        self._open_end, folder = None, Path(self._plan.checkpoint)
+        # A request that comes from here on ends the batch that is planned now.
+        self._end_request = read_request(folder) if self._plan.batch_span_us else ""
         references = self._references.look() if self._references is not None else 0
+        positions = read_to(folder, offset.positions, math.inf)
         try:
             ends = self._by_log(self._frozen_ends or self._admin.ends(self._plan.starts))
-            behind = {log: end for log, end in ends.items() if end > offset.positions[log]}
-            until = self._cut(offset.positions, behind)
+            behind = {log: end for log, end in ends.items() if end > positions[log]}
+            until = self._cut(positions, behind)
         except (KafkaException, TidegateError) as error:
             if is_hopeless(error):
                 raise
             get_logger("query.planner").warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
             return offset
+        reached = {**positions, **until}
+        if self._plan.batch_span_us and all(reached[log] >= end for log, end in ends.items()):
+            self._open_end = QueryOffset(reached, references=references, opened=offset.opened + 1)
+            return self._open_end
         if behind:
-            return QueryOffset({**offset.positions, **until}, references=references)
-        return offset if self._frozen_ends is None else QueryOffset(offset.positions, is_final=True, references=references)
+            return QueryOffset(reached, references=references, opened=offset.opened)
+        return (
+            offset
+            if self._frozen_ends is None
+            else QueryOffset(offset.positions, is_final=True, references=references, opened=offset.opened)
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._first_end = self._first_end or end
@@ -107,9 +126,20 @@ class QueryPlanner(RangePlanner):
 
     def _ranges(self, start: QueryOffset, end: QueryOffset) -> list[QueryRange]:
         # The first batch after a start has every bucket, so that each reports its progress: a bucket that has read all would never report.
-        has_all = end.is_final or end.to_json() == self._first_end
+        is_open = end == self._open_end
+        has_all = end.is_final or is_open or end.to_json() == self._first_end
         return [
-            QueryRange(self._plan.labels[bucket], bucket, log, start.positions[log], until, end.is_final, end.references)
+            QueryRange(
+                label=self._plan.labels[bucket],
+                bucket=bucket,
+                log=log,
+                start=start.positions[log],
+                end=until,
+                is_final=end.is_final,
+                references=end.references,
+                open_buckets=len(same_task(bucket, self._plan.buckets, self._plan.shuffle_partitions)) if is_open else 0,
+                end_request=self._end_request if is_open else "",
+            )
             for log, until in sorted(end.positions.items())
             if until > start.positions[log] or has_all
             for bucket in self._plan.readers_of(log)

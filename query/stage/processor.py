@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError
@@ -22,10 +24,12 @@ from query.buckets.make import new_bucket, read_in_time_order
 from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.stage.memory import JobMemory
+from query.stage.open_batch import OpenBatch
 from query.stage.planned_range import QueryRange
 from tidegate.basics.budget import BUDGET
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
+from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.kafka.dead_letters import DeadLetter
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import WORKER
@@ -51,9 +55,12 @@ class QueryStage:
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
+        # The buckets of an open batch that have read their ranges so far.
+        self._opened: list[BucketRun] = []
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
+        """Yield the report of a bucket; of a batch that stays open the last bucket yields all."""
         # Rows come in any order; results must not depend on it.
         ranges = sorted((read_row(QueryRange, row) for row in rows), key=lambda planned: planned.log)
         partitions = [self._plan.partitions[planned.log] for planned in ranges]
@@ -61,25 +68,64 @@ class QueryStage:
         place = {"topic": topics, "bucket": ranges[0].bucket, "partition": [number for _, number in partitions]}
         offsets = {"offset": [planned.start for planned in ranges], "until": [planned.end for planned in ranges]}
         with bind_fields(output=self._plan.name, **place, **offsets, **batch_of_task()):
-            report = self._run(ranges, store)
-        yield report.to_json()
+            run = self._run(ranges, store)
+        if not ranges[0].open_buckets:
+            yield run.report().to_json()
+            return
+        self._opened.append(run)
+        if len(self._opened) == ranges[0].open_buckets:
+            with bind_fields(output=self._plan.name, topic=topics, **batch_of_task()):
+                reports = self._stay_open(ranges[0].end_request)
+            yield from (report.to_json() for report in reports)
 
-    def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketReport:
+    def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketRun:
+        """Read the planned ranges and write what is final; save the bucket, unless the batch stays open."""
         plan, number = self._plan, ranges[0].bucket
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
+
+        def save() -> None:
+            if ranges[0].open_buckets > 1:
+                store.select()
+            store.save(number, bucket, bucket.save())
+
+        run = BucketRun(plan, bucket, number, WORKER.producer(plan.kafka), save)
+        with self._forgotten_on_failure([planned.log for planned in ranges]):
+            run.run(ranges)
+        if not ranges[0].open_buckets:
+            save()
+        return run
+
+    def _stay_open(self, end_request: str) -> list[BucketReport]:
+        """Keep the buckets of this task open; return their reports."""
+        runs, self._opened = self._opened, []
+        batch, folder = batch_of_task().get("batch", 0), Path(self._plan.checkpoint)
+
+        def tell() -> None:
+            # The times of the steps are those of a whole batch: the report at its end has them. And only then has a run ended.
+            with suppress(OSError):
+                for run in runs:
+                    write_report(folder, run.number, run.report(batch, seconds={}, is_final=False).to_json())
+
+        with self._forgotten_on_failure({log for run in runs for log in run.logs}):
+            OpenBatch(self._plan, runs, WORKER, end_request, tell).run()
+        for run in runs:
+            run.save()
+        return [run.report(batch) for run in runs]
+
+    @contextmanager
+    def _forgotten_on_failure(self, logs: Iterable[int]) -> Iterator[None]:
+        plan = self._plan
         try:
-            report = BucketRun(self._plan, bucket, number, WORKER.producer(self._plan.kafka)).run(ranges)
+            yield
         except BaseException:
             # What the producer still holds and where readers stand is unknown: none may be used again.
             WORKER.drop_producer(plan.kafka)
             WORKER.drop_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
             JobMemory.of(plan).shared_reads.forget()
-            for planned in ranges:
-                framed = plan.feed_of(planned.log).payloads.headers
-                WORKER.drop_reader(plan.kafka, *plan.partitions[planned.log], headers=True, framed=framed)
+            for log in logs:
+                framed = plan.feed_of(log).payloads.headers
+                WORKER.drop_reader(plan.kafka, *plan.partitions[log], headers=True, framed=framed)
             raise
-        store.save(number, bucket, bucket.save())
-        return report
 
     def complete(self) -> None:
         """Do nothing: each bucket has waited for its own results."""
@@ -93,10 +139,10 @@ def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, 
 
 
 class BucketRun:
-    """One batch of one bucket, from Kafka to Kafka and files."""
+    """One batch of one bucket, from Kafka to Kafka and files; *save* saves the bucket's state."""
 
-    def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
-        self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
+    def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer, save: Callable[[], None]) -> None:
+        self._plan, self._bucket, self.number, self._producer, self.save = plan, bucket, number, producer, save
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
         self._letters = WORKER.dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
         self._memory = JobMemory.of(plan)
@@ -107,14 +153,34 @@ class BucketRun:
         self._unacknowledged = [Counter[int]() for _ in plan.outputs]
         self._delays = [Counter[int]() for _ in plan.outputs]
         # What this batch has read.
-        self._events = self._bytes = 0
+        self._events = self.bytes = 0
+        # Whether results were queued since the last wait for acknowledgements.
+        self._has_queued = False
+        # By log: the end of the planned range that was read.
+        self._read_until: dict[int, int] = {}
 
-    def run(self, ranges: list[QueryRange]) -> BucketReport:
+    @property
+    def logs(self) -> Sequence[int]:
+        """The logs that the bucket reads."""
+        return list(self._bucket.readers)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: the input has ended, or the instant is reached at which the job stops."""
+        return self._bucket.is_finished
+
+    def next_offset(self, log: int) -> int:
+        """Return up to where the bucket has read a log."""
+        return max(self._bucket.next_offset(log), self._read_until.get(log, 0))
+
+    def run(self, ranges: list[QueryRange]) -> None:
+        """Read planned ranges, write what is final and the CTIs above it, and wait for these."""
         if ranges[0].references:
             self._bucket.update_references(self._memory.references(self._plan, ranges[0].references))
         unsettled_bytes = unfinished_bytes = 0
-        for piece_bytes in self._accept_pieces(ranges):
-            self._bytes += piece_bytes
+        # An open batch has read beyond the end that was planned for it.
+        starts = {planned.log: max(planned.start, self._bucket.next_offset(planned.log)) for planned in ranges}
+        for piece_bytes in self._accept_pieces({planned.log: (starts[planned.log], planned.end) for planned in ranges}):
             unsettled_bytes += piece_bytes
             unfinished_bytes += piece_bytes
             if unfinished_bytes >= self._plan.bytes_per_task:
@@ -124,15 +190,60 @@ class BucketRun:
             elif unsettled_bytes >= _UNSETTLED_BYTES:
                 self._write_settled(self._bucket.settle())
                 unsettled_bytes = 0
+        self._read_until = {planned.log: planned.end for planned in ranges}
         self._finish(self._bucket.settle(), is_end=ranges[0].is_final)
-        for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
-            if cti is not None and writer is not None:
-                writer.write_ctis([replace(cti, facts=(Fact(SPLIT, 0, self._plan.split),))])
+        self.queue_ctis()
         pause_at("ctis sent")
         self._flush()
         pause_at("walked")
         self._spend("acknowledge")
-        return self._report()
+
+    def read_to(self, log: int, end: int) -> None:
+        """Read a log up to the offset *end*, beyond the planned ranges."""
+        for _ in self._accept_pieces({log: (self.next_offset(log), end)}):
+            self._write_settled(self._bucket.settle())
+
+    def route(self, log: int, piece: DecodedRange) -> DecodedRange:
+        """Return a piece with what all buckets of an exchange need of it."""
+        return self._bucket.route(log, piece)
+
+    def accept(self, log: int, piece: DecodedRange) -> None:
+        """Accept the next records of a log, and write results that are final with them."""
+        feed = self._plan.feed_of(log)
+        self._first_records.look_at(feed.input, piece.events["value"], feed.payloads)
+        self._nulls.look_at(feed.input, piece.events["value"], feed.payloads)
+        for released in self._bucket.accept_in_parts(log, piece):
+            self._write(released)
+        self._spend("compute")
+        pause_at("piece written")
+        self._events += piece.events.num_rows
+        self.bytes += piece.nbytes
+
+    def queue_results(self) -> bool:
+        """Queue all results that are final; return whether any wait for acknowledgement."""
+        self._write_settled(self._bucket.settle())
+        return self._has_queued
+
+    def publish_acknowledged(self) -> None:
+        """Count results, which have been acknowledged now, and publish their files."""
+        self._spend("acknowledge")
+        self._has_queued = False
+        self._count_delays()
+        self._letters.flush()
+        pause_at("events acknowledged")
+        # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
+        self._publish()
+
+    def queue_ctis(self) -> bool:
+        """Queue the CTIs that have something new to state; return whether there were any."""
+        found = [
+            (writer, replace(cti, facts=(Fact(SPLIT, 0, self._plan.split),)))
+            for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True)
+            if cti is not None and writer is not None
+        ]
+        for writer, cti in found:
+            writer.write_ctis([cti])
+        return bool(found)
 
     def _finish(self, released: list[Released], *, is_end: bool = False) -> None:
         """Write final results, wait until they are acknowledged, and publish their files."""
@@ -140,11 +251,7 @@ class BucketRun:
         if is_end:
             self._write_settled(self._bucket.end())
         self._flush()
-        self._count_delays()
-        self._letters.flush()
-        pause_at("events acknowledged")
-        # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
-        self._publish()
+        self.publish_acknowledged()
 
     def _count_delays(self) -> None:
         """Count the delays of results, which have been acknowledged now."""
@@ -158,18 +265,11 @@ class BucketRun:
         if topic is not None:
             self._producer.flush(topic)
 
-    def _accept_pieces(self, ranges: list[QueryRange]) -> Iterator[int]:
-        """Accept the ranges piece by piece; yield the bytes of each."""
-        unread = {planned.log: self._pieces(planned.log, planned.start, planned.end) for planned in ranges if planned.end > planned.start}
+    def _accept_pieces(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[int]:
+        """Accept ranges - by log its first offset and the one after its last - piece by piece; yield the bytes of each."""
+        unread = {log: self._pieces(log, start, end) for log, (start, end) in ranges.items() if end > start}
         for log, piece in read_in_time_order(unread):
-            feed = self._plan.feed_of(log)
-            self._first_records.look_at(feed.input, piece.events["value"], feed.payloads)
-            self._nulls.look_at(feed.input, piece.events["value"], feed.payloads)
-            for released in self._bucket.accept_in_parts(log, piece):
-                self._write(released)
-            self._spend("compute")
-            pause_at("piece written")
-            self._events += piece.events.num_rows
+            self.accept(log, piece)
             yield piece.nbytes
 
     def _pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
@@ -177,8 +277,8 @@ class BucketRun:
         read = partial(self._read_pieces, log, start, end)
         if plan.exchange is None:
             return read()
-        siblings = same_task(self._number, plan.buckets, plan.shuffle_partitions)
-        return self._memory.shared_reads.share(log, start, end, self._number, siblings, _SHARED_BATCHES * plan.bytes_per_task, read)
+        siblings = same_task(self.number, plan.buckets, plan.shuffle_partitions)
+        return self._memory.shared_reads.share(log, start, end, self.number, siblings, _SHARED_BATCHES * plan.bytes_per_task, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
@@ -203,8 +303,9 @@ class BucketRun:
     def _write(self, released: list[Released]) -> None:
         self._spend("compute")
         for output, (writer, results) in enumerate(zip(self._writers, released, strict=True)):
-            if writer is not None:
+            if writer is not None and len(results):
                 writer.write_events(results)
+                self._has_queued = True
             for arrival_us, count in self._bucket.count_by_arrival(output, results):
                 self._unacknowledged[output][arrival_us] += count
         for row in self._bucket.pop_bad_rows():
@@ -224,19 +325,20 @@ class BucketRun:
         for number, output in enumerate(self._plan.outputs):
             for sheet in self._bucket.pop_sheets(number) if output.writes_sheets else []:
                 for sink in self._memory.sinks(self._plan, number):
-                    sink.publish(sheet.start_us, self._number, sheet.rows)
+                    sink.publish(sheet.start_us, self.number, sheet.rows)
 
     def _spend(self, on: str) -> None:
         now_s = time.perf_counter()
         self._seconds[on] += now_s - self._clock
         self._clock = now_s
 
-    def _report(self) -> BucketReport:
+    def report(self, open_batch: int = -1, **changed: Any) -> BucketReport:
+        """Return the report of this batch so far; *open_batch*: its number, if it stays open. Members in *changed* differ."""
         bucket = self._bucket
-        return BucketReport(
-            bucket=self._number,
+        report = BucketReport(
+            bucket=self.number,
             read=self._events,
-            bytes=self._bytes,
+            bytes=self.bytes,
             complete_us=bucket.frontier_us,
             is_final=bucket.is_finished,
             # The next batch adds to the bucket's own counts.
@@ -252,4 +354,7 @@ class BucketRun:
             seconds={name: round(spent, 4) for name, spent in self._seconds.items()},
             looks_up_from=LooksUpFrom(*bucket.looks_up_from) if self._plan.references else None,
             delays={output.name: delays for output, delays in zip(self._plan.outputs, self._delays, strict=True) if delays},
+            open_batch=open_batch,
+            next_offsets={log: self.next_offset(log) for log in bucket.readers} if open_batch >= 0 else {},
         )
+        return replace(report, **changed)

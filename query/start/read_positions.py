@@ -23,6 +23,7 @@ from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import format_tick
 from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import QueryOffset
+from query.stage.open_positions import read_to
 from query.start.settling import settle_log
 from tidegate.ordered_topic.decode import decode, decode_ctis
 from tidegate.ordered_topic.tails import TAIL_RECORDS
@@ -42,8 +43,11 @@ def planned_positions(plan: QueryPlan) -> dict[Partition, int]:
 
 
 def _positions_after(plan: QueryPlan, batch: int) -> dict[Partition, int]:
-    stored = read_offset(Path(plan.checkpoint), batch)
-    return {} if stored is None else {plan.partitions[log]: offset for log, offset in QueryOffset.from_json(stored).positions.items()}
+    folder = Path(plan.checkpoint)
+    stored = read_offset(folder, batch)
+    if stored is None:
+        return {}
+    return {plan.partitions[log]: offset for log, offset in read_to(folder, QueryOffset.from_json(stored).positions, batch).items()}
 
 
 def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:

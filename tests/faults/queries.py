@@ -13,7 +13,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +33,10 @@ from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
 from query.stage.offsets import QueryOffset
+from query.stage.open_positions import least_offsets
 from tidegate.basics.fault_points import POINTS
 from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.spark.offset_log import read_offset
 from tidegate.platform.stack.embedded import EmbeddedStack
 
@@ -42,6 +44,8 @@ START_US, TICK_US, UNIT = 1_709_251_200_000_000, 1_000, "ms"
 """The first arrival, what times are multiples of, and what scripts call that."""
 KILLS_A_JOB = 3
 CORES = 1, 2, 4
+SPANS = "0s", "0s", "3s", "10m"
+"""How long a batch of a life stays open: half of them read in micro-batches."""
 END_S, FAILS_MAX = 600.0, 3
 STALL_S = 480.0
 """Patience with a life to get to work: two jobs start at once, on a machine that may be busy."""
@@ -63,6 +67,7 @@ class Round:
     struck: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
     cores: Counter[int] = field(default_factory=Counter)
+    spans: Counter[str] = field(default_factory=Counter)
     lives: int = 0
     compared: int = 0
     compared_after_kills: int = 0
@@ -91,6 +96,7 @@ class QueryLives(Lives):
 
     Attributes:
         cores: How many lives had how many.
+        spans: How many lives kept their batches open for how long.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class QueryLives(Lives):
         self._script, self._first, self._dice, self._limits, self._flags = script, first, dice, limits, flags
         self.stall_s = STALL_S
         self.cores: Counter[int] = Counter()
+        self.spans: Counter[str] = Counter()
         self._planned = -1
 
     @property
@@ -112,7 +119,9 @@ class QueryLives(Lives):
         self.cores[cores] += 1
         self._planned = Checkpoint(self.checkpoint).planned
         master = f"local[{cores}]" if self._dice.random() < 0.5 else f"local[{cores},4]"
-        drawn = settings_of(spark__master=master, spark__trigger="0s", query__max_events_per_batch=self._dice.choice(self._limits))
+        span, events_max = self._dice.choice(SPANS), self._dice.choice(self._limits)
+        self.spans[span] += 1
+        drawn = settings_of(spark__master=master, spark__trigger="0s", query__max_events_per_batch=events_max, query__batch_span=span)
         return self.space.start_alone("query", self._script, *self._flags, *drawn, **environment)
 
     def until_read(self, offsets: float, timeout_s: float) -> None:
@@ -121,9 +130,15 @@ class QueryLives(Lives):
         while self.job.running and time.monotonic() < deadline_s:
             planned = Checkpoint(self.checkpoint).planned
             stored = read_offset(self.checkpoint, planned) if planned > self._planned else None
-            if stored is not None and sum(QueryOffset.from_json(stored).positions.values()) >= offsets:
+            if stored is not None and sum(self._read_to(QueryOffset.from_json(stored).positions).values()) >= offsets:
                 return
             time.sleep(POLL_S)
+
+    def _read_to(self, planned: Mapping[int, int]) -> dict[int, int]:
+        """How far an open batch of this life has read beyond what was *planned*, by what its tasks have said."""
+        reports = [BucketReport.of_json(file.read_text()) for file in self.checkpoint.glob("open_report_*.json")]
+        opened = least_offsets(report for report in reports if report.open_batch > self._planned)
+        return {log: max(offset, opened.get(log, 0)) for log, offset in planned.items()}
 
     @property
     def from_middle(self) -> bool:
@@ -340,6 +355,7 @@ class QueryRound:
         self.outcome.ended += lives.ended
         self.outcome.lives += lives.lives
         self.outcome.cores.update(lives.cores)
+        self.outcome.spans.update(lives.spans)
 
 
 def play_round(

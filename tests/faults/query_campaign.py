@@ -52,6 +52,7 @@ def _report(outcomes: Sequence[Round], took_s: float) -> int:
     kills: Counter[str] = sum((each.kills for each in outcomes), Counter())
     struck: Counter[str] = sum((each.struck for each in outcomes), Counter())
     cores: Counter[int] = sum((each.cores for each in outcomes), Counter())
+    spans: Counter[str] = sum((each.spans for each in outcomes), Counter())
     ended = Counter(code for each in outcomes for code in each.ended)
     kinds = {kind for each in outcomes if not each.broken for kind in each.kinds}
     names = (
@@ -70,6 +71,7 @@ def _report(outcomes: Sequence[Round], took_s: float) -> int:
     print(f"\nkill -9: {kills.total()} ({', '.join(f'{count} {victim}' for victim, count in kills.most_common())})")
     print(f"where kills struck: {', '.join(f'{count} {point}' for point, count in struck.most_common())}")
     print(f"lives by cores: {', '.join(f'{count} with {number}' for number, count in sorted(cores.items()))}")
+    print(f"lives by batch_span: {', '.join(f'{count} of {span}' for span, count in sorted(spans.items()))}")
     if ended:
         print(f"lives that ended by themselves after a fault: {', '.join(f'{count} {code}' for code, count in ended.most_common())}")
     print(

@@ -26,7 +26,6 @@ from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import IngestOffset, PlannedPosition
-from ingest.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
 from ingest.planned_range import IngestRange
 from ingest.planner import idle_estimates, planner
 from ingest.planner.opening import may_stay_open, why_closed
@@ -42,10 +41,12 @@ from ordering.model.state import Delta, State
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Raise
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from tidegate.platform.checkpoint.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import event_headers
 from tidegate.platform.observe.reports import IngestReport
+from tidegate.platform.spark.task_slots import TaskSlots
 
 A, B = ("raw", 0), ("raw", 1)
 EVENTS = 120
@@ -624,32 +625,34 @@ def test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead() -> No
 
 
 @pytest.mark.parametrize(
-    ("master", "slots", "is_alone", "fields", "reason"),
+    ("master", "others", "fields", "reason"),
     [
-        ("local[2]", 2, True, {}, ""),
-        ("local[1]", 1, True, {}, "needs 2 task slots"),
-        ("local[2]", 2, False, {}, "other stages"),
-        ("spark://host:7077", 2, True, {}, "only local[N]"),
-        ("local[2]", 2, True, {"imported": ImportedInput("slow", "slow.ordered", 1)}, "import_ctis_from"),
+        ("local[3]", 0, {}, ""),
+        ("local[2,4]", 0, {}, "need 3 task slots"),
+        ("local[8]", 5, {}, ""),
+        ("local[8]", 6, {}, "need 9 task slots"),
+        ("spark://host:7077", 0, {}, "only local[N]"),
+        ("local[8]", 0, {"imported": ImportedInput("slow", "slow.ordered", 1)}, "import_ctis_from"),
     ],
 )
-def test_a_job_that_cannot_keep_batches_open_is_told_why(
-    master: str, slots: int, is_alone: bool, fields: dict[str, Any], reason: str
-) -> None:
+def test_a_job_that_cannot_keep_batches_open_is_told_why(master: str, others: int, fields: dict[str, Any], reason: str) -> None:
     """It reads in micro-batches then: a task that waits for a slot until the end of an open batch would read nothing meanwhile."""
     plan = ingest_plan(partitions=(A, B), tasks=4, **fields)
-    found = why_closed(plan, master, slots, is_alone=is_alone)
+    kept = TaskSlots()
+    assert not others or not kept.keep("query others", others, master)
+    found = why_closed(plan, master, kept)
     assert (reason in found) if reason else not found
+    assert why_closed(plan, master, kept) == found, "a job that starts again takes its own slots"
 
 
 def test_the_driver_reads_each_report_of_an_open_batch_once(tmp_path: Path) -> None:
     """What an earlier run has left is old."""
     report = IngestReport("raw", 1, number=3, next_offset=7, totals={"events_in": 7})
-    write_report(tmp_path, report)
-    reports = OpenReports(tmp_path)
+    write_report(tmp_path, report.number, report.to_json())
+    reports = OpenReports(tmp_path, IngestReport.of_json)
     assert reports.read_new() == []
     newer = replace(report, next_offset=9)
-    write_report(tmp_path, newer)
+    write_report(tmp_path, newer.number, newer.to_json())
     assert (reports.read_new(), reports.read_new()) == ([newer], [])
     (tmp_path / "open_report_4.json").write_text("{")
     assert reports.read_new() == []

@@ -335,3 +335,24 @@ def test_a_plain_record_goes_where_the_partitioner_says(properties: dict[str, st
     (message,) = records(properties["bootstrap.servers"], topic)
     assert (message.value(), message.key(), message.headers()) == (None, b"k", [("reason", b"no_payload"), ("origin", b"t-0@1")])
     assert message.timestamp()[1] > before_ms
+
+
+def test_a_reader_that_follows_a_topic_gets_all_that_has_come(properties: dict[str, str]) -> None:
+    """Kafka's client says at each end that it has met one; what came behind it since must not wait for calls of its own."""
+    topic = create(properties["bootstrap.servers"], fresh("follows"), 1)
+    producer = Producer(properties)
+    reader = RangeReader(properties, topic, 0)
+    read = 0
+    assert reader.read_on(0, 200) is None
+    for _ in range(5):
+        for number in range(10):
+            producer.produce(topic, b"%d" % number)
+        producer.flush()
+        time.sleep(0.3)  # the client fetches them, and then meets the end
+    calls = 0
+    while read < 50 and calls < 20:
+        records = reader.read_on(read, 200)
+        calls += 1
+        read += len(records.offset) if records is not None else 0
+    reader.close()
+    assert (read, calls) == (50, 1)

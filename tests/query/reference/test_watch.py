@@ -212,7 +212,7 @@ def test_an_object_whose_store_does_not_answer_is_read_at_a_later_look(job: Job,
     store = Store()
     found = StoredObject("s3://b/r-2001-01-02.csv", "r-2001-01-02.csv", cast(ObjectStore, store), (9, 1))
     present = [("r", *day(2), found)]
-    monkeypatch.setattr("query.reference.watch._present_versions", lambda settings: present)
+    monkeypatch.setattr("query.reference.watch.present_versions", lambda settings: present)
     with capture_logs() as logs:
         assert [job.look(lookout) for _ in range(3)] == [0, 1, 1]
     assert [each.get("code") for each in logs] == ["TG-REFERENCE-UNREACHABLE", None]

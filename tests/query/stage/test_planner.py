@@ -14,8 +14,11 @@ from ordering.errors import UnreachableError
 from query.config import QueryPlan
 from query.stage import planner
 from query.stage.offsets import QueryOffset
+from query.stage.open_positions import keep_positions, read_to
 from query.stage.planned_range import QueryRange
 from query.stage.planner import QueryPlanner
+from tidegate.platform.checkpoint.open_batches import read_request, request_end, request_stop
+from tidegate.platform.observe.reports import BucketReport
 
 
 def test_the_first_batch_after_a_start_has_every_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +42,7 @@ def test_a_run_to_the_present_end_waits_for_brokers_that_do_not_answer(monkeypat
     monkeypatch.setattr(planner, "_RETRY_S", 0.0)
     logs = [("t", 0), ("t", 1)]
     parts = {"partitions": logs, "starts": dict.fromkeys(logs, 0), "buckets": 1, "logs_of": lambda bucket: [0, 1], "feeds": []}
-    plan = SimpleNamespace(**parts, references=(), checkpoint=str(tmp_path), events_per_batch=4, bytes_per_batch=10**9)
+    plan = SimpleNamespace(**parts, references=(), checkpoint=str(tmp_path), events_per_batch=4, bytes_per_batch=10**9, batch_span_us=0)
     answers: Iterator[Exception | None] = chain([UnreachableError("no answer", code="TG-KAFKA-UNREACHABLE")], repeat(None))
 
     def offsets_at(partitions: object, ms: int) -> dict[tuple[str, int], int]:
@@ -57,3 +60,44 @@ def test_a_run_to_the_present_end_waits_for_brokers_that_do_not_answer(monkeypat
     assert planned(until_end=True) == {0: 2, 1: 2}
     answers = chain([UnreachableError("no answer", code="TG-KAFKA-UNREACHABLE")], repeat(None))
     assert planned(until_end=False) == {0: 0, 1: 0}
+
+
+def test_a_batch_stays_open_once_all_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It begins without anything new too, so that what comes next waits for no batch; a request from its planning on ends it."""
+    monkeypatch.setattr(planner, "write_row", lambda planned: planned)
+    logs = [("t", 0), ("t", 1), ("t", 2)]
+    parts = {"partitions": logs, "starts": dict.fromkeys(logs, 0), "buckets": 3, "shuffle_partitions": 2, "labels": "abc", "feeds": []}
+    plan = SimpleNamespace(
+        **parts,
+        logs_of=lambda bucket: [bucket],
+        readers_of=lambda log: [log],
+        references=(),
+        checkpoint=str(tmp_path),
+        events_per_batch=12,
+        bytes_per_batch=10**9,
+        batch_span_us=10**7,
+    )
+    made = QueryPlanner(cast(QueryPlan, plan))
+    made.__dict__["_admin"] = SimpleNamespace(ends=lambda partitions: dict(zip(logs, (5, 6, 3), strict=True)))
+
+    def advance(start: dict[str, Any]) -> tuple[dict[str, Any], list[QueryRange]]:
+        end = made.plan_end(start)
+        (task,) = made.partitions(start, end)
+        return end, list(cast(Any, task).rows)
+
+    behind, ranges = advance(QueryOffset({0: 0, 1: 0, 2: 0}).to_json())
+    assert QueryOffset.from_json(behind).positions == {0: 4, 1: 4, 2: 3}
+    assert {planned.open_buckets for planned in ranges} == {0}, "it is behind"
+    request_end(tmp_path)
+    opened, ranges = advance(behind)
+    assert [(planned.start, planned.end, planned.open_buckets) for planned in ranges] == [(4, 5, 2), (4, 6, 1), (3, 3, 2)]
+    assert {planned.end_request for planned in ranges} == {read_request(tmp_path)}
+    keep_positions(tmp_path, [BucketReport(bucket, open_batch=1, next_offsets={bucket: 7 + bucket}) for bucket in range(3)])
+    assert read_to(tmp_path, {0: 5, 1: 6, 2: 3}, 0) == {0: 5, 1: 6, 2: 3}, "Spark has not finished that batch"
+    again, ranges = advance(opened)
+    assert [(planned.start, planned.end) for planned in ranges] == [(5, 7), (6, 8), (3, 9)], "what it has read is read past"
+    assert again != opened
+    keep_positions(tmp_path, [BucketReport(0)])
+    assert read_to(tmp_path, {0: 5}, 9) == {0: 5}, "a batch that ended at its ranges has logged how far it read"
+    request_stop(tmp_path)
+    assert made.plan_end(again) == again

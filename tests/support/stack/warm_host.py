@@ -47,6 +47,8 @@ from tidegate.basics import fault_points
 
 SOCKET, KEEPER_SOCKET, SHIM, PROGRAM, READY = "host", "keeper", "python", "tidegate", "ready"
 MASTER = "local[2]"
+# What a job with open batches makes of that. The JVM that jobs share has as many slots: a job that a test holds up keeps some.
+OPEN_MASTER = "local[64]"
 """What a job that takes the shared JVM must have asked for."""
 JOB, FOLDER, LOG = "WARM_JOB", "WARM_FOLDER", "WARM_LOG"
 """What a job's workers have in their environment: its driver's process id and folder, and the file for their standard error."""
@@ -354,7 +356,7 @@ def _borrow_jvm(keeper: Path, own: dict[str, str]) -> None:
         begin(cls, instance, gateway, conf)
 
     def initialize(self: Any, jconf: Any) -> Any:
-        assert self.master == MASTER, f"{self.master}: a job with another master needs a JVM of its own: start_alone"
+        assert self.master in (MASTER, OPEN_MASTER), f"{self.master}: a job with another master needs a JVM of its own: start_alone"
         self.environment.update(worn)
         return self._jvm.JavaSparkContext.fromSparkContext(self._jvm.org.apache.spark.SparkContext.getOrCreate())
 

@@ -21,12 +21,10 @@ from pathlib import Path
 
 import psutil
 from support.repository import ROOT
-from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, MASTER, PROGRAM, READY, SOCKET, Request
+from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, MASTER, OPEN_MASTER, PROGRAM, READY, SOCKET, Request
 
 # The environment variable with the folder of a test run's host, and the pipe in it that the host ends with.
 _FOLDER_VARIABLE, _ALIVE = "WARM_HOST_FOLDER", "alive"
-# A job that a test holds up keeps the places of its tasks.
-_TASKS_AT_ONCE = 16
 _START_S = 120.0
 _NAP_S = 0.05
 # A thread dump: how long the JVM takes to write it, how much of it is shown, and by which words the threads of jobs are known.
@@ -166,9 +164,7 @@ class WarmHost:
         for left in (SOCKET, KEEPER_SOCKET, READY):  # by a host that has died
             (self._folder / left).unlink(missing_ok=True)
         # One JVM keeps what several jobs retain, and runs what they all do at once.
-        (self._folder / "tidegate.toml").write_text(
-            SPARK_TABLE.replace("512m", "2g").replace(MASTER, f"local[{_TASKS_AT_ONCE}]") + _JVM_TABLE
-        )
+        (self._folder / "tidegate.toml").write_text(SPARK_TABLE.replace("512m", "2g").replace(MASTER, OPEN_MASTER) + _JVM_TABLE)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         # What a job sets for its children before it starts them; the host's are forked.
         environment |= {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "MALLOC_ARENA_MAX": "2"}

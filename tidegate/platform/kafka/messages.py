@@ -46,6 +46,10 @@ class MessageConsumer:
             while ready < len(self._fetched):
                 message, _, value = self._fetched[ready]
                 error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) < end:
+                    # The partition ended here when it was asked; what is behind it in the queue has come since.
+                    del self._fetched[ready]
+                    continue
                 if error is not None and ready == 0:
                     del self._fetched[0]
                     return None, False, error, message.offset() or 0

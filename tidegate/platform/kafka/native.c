@@ -47,7 +47,7 @@ typedef struct {
 enum { PRODUCER = 0, CONSUMER = 1 };                                     /* rd_kafka_type_t */
 enum { CONF_OK = 0 };                                                    /* rd_kafka_conf_res_t */
 enum { EVENT_DR = 0x1, EVENT_ERROR = 0x8 };                              /* rd_kafka_event_type_t */
-enum { ERR_BAD_MSG = -199, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };    /* rd_kafka_resp_err_t */
+enum { ERR_BAD_MSG = -199, ERR_EOF = -191, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };    /* rd_kafka_resp_err_t */
 enum { PURGE_QUEUE = 0x1, PURGE_INFLIGHT = 0x2 };
 enum { MSG_COPY = 0x2 };
 enum { DESTROY_WITHOUT_CLOSE = 0x8 };
@@ -424,6 +424,13 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t most_bytes
         int full = 0;
         while (taken < consumer->count && !full) {
             rd_kafka_message_t *message = consumer->fetched[taken];
+            if (message->err == ERR_EOF && message->offset < end) {
+                /* The partition ended here when it was asked; what is behind it in the queue has come since. */
+                rd_kafka_message_destroy(message);
+                consumer->count--;
+                memmove(consumer->fetched + taken, consumer->fetched + taken + 1, (consumer->count - taken) * sizeof *consumer->fetched);
+                continue;
+            }
             if (message->err) {
                 full = 1;
                 if (taken == 0) {

@@ -265,6 +265,9 @@ class BucketReport:
     looks_up_from: LooksUpFrom | None = None
     # By output: for each delay, milliseconds, how many results of the batch had it (:mod:`tidegate.platform.observe.result_delays`).
     delays: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    # If the batch stayed open: its number in Spark, else -1; and up to where the bucket has read each log.
+    open_batch: int = -1
+    next_offsets: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -298,6 +301,8 @@ class BucketReport:
             members["looks_up_from"] = astuple(self.looks_up_from)
         if self.delays:
             members["delays"] = {output: sorted(delays.items()) for output, delays in self.delays.items()}
+        if self.open_batch >= 0:
+            members |= {"open_batch": self.open_batch, "next_offsets": sorted(self.next_offsets.items())}
         return members
 
     def to_json(self) -> str:
@@ -319,6 +324,7 @@ class BucketReport:
             absent={name: tuple(columns) for name, columns in members.get("absent", {}).items()},
             looks_up_from=None if looks_up_from is None else LooksUpFrom(*looks_up_from),
             delays={output: dict(delays) for output, delays in members.get("delays", {}).items()},
+            next_offsets=dict(members.get("next_offsets", ())),
         )
 
     @classmethod
@@ -333,7 +339,7 @@ _INGEST_SCALARS = (
     *("topic", "partition", "number", "next_offset", "arrival_us"),
     *("held", "substreams", "totals", "seconds", "read", "bytes", "open_batch", "seen_us", "estimated_us"),
 )
-_BUCKET_SCALARS = ("bucket", "read", "bytes", "totals", "duplicates", "seconds")
+_BUCKET_SCALARS = ("bucket", "read", "bytes", "totals", "duplicates", "seconds", "open_batch")
 
 
 def _known(kind: Any, members: Mapping[str, Any], names: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tidegate.platform.spark.launch.private_folder import make_private_folder
 from tidegate.platform.spark.launch.python_host import end_hosts, start_host
 from tidegate.platform.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf, spark_home
 from tidegate.platform.spark.privates import JVM_MODULE_OPTIONS, LOOKUP_PROGRAM_VARIABLE, NO_LOOKUP_PROGRAM
+from tidegate.platform.spark.task_slots import master_of
 
 # The file of a job's folder to which the JVM and the workers write; :mod:`.worker_log` follows it.
 WORKER_LOG = "spark.log"
@@ -47,7 +48,7 @@ class StartingSpark:
     """
 
     def __init__(self, settings: Settings, job: str, folder: Path, modules: Sequence[str] = ()) -> None:
-        self.master, self.log = settings.spark.master, folder / WORKER_LOG
+        self.master, self.log = master_of(settings), folder / WORKER_LOG
         private_folder = make_private_folder(SOCKETS)
         self.conf = _spark_conf(settings, job, private_folder, _set_environment(settings, private_folder))
         self._files = ExitStack()

@@ -33,6 +33,7 @@ from tidegate.platform.observe.stopping import Stop
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
+from tidegate.platform.spark.task_slots import TASK_SLOTS
 from tidegate.records.result_columns import Column
 
 _READY_PAUSE_S = 0.25
@@ -146,14 +147,17 @@ class PipelineIngest(Stage):
             folder,
             running.fail,
             running.check,
+            running.end_batch,
         )
         self._running = running
+        self._open.callback(TASK_SLOTS.release, self.job)
         around.await_cluster()
         self._run = DrivenRun(driven, around.stop)
         self._open.callback(self._run.stop)
 
     def poll(self) -> bool:
         has_ended = self._run.has_ended(wait=False)
+        self._around.metrics.accept_reports(self.name, self._running.read_open_reports())
         self._around.metrics.set_ends(self.name, self._running.catching_up.ends)
         return has_ended
 
@@ -194,9 +198,13 @@ class PipelineQuery(Stage):
             around.on_batch(self.label, running.accept_reports(reports))
 
         driven = DrivenQuery(
-            running.name, lambda: query_job.start(around.get_session(), around.settings, plan, on_reports), self._start.folder
+            running.name,
+            lambda: query_job.start(around.get_session(), around.settings, plan, on_reports),
+            self._start.folder,
+            end_batch=running.end_batch,
         )
         self._running = running
+        self._open.callback(TASK_SLOTS.release, self.job)
         around.await_cluster()
         self._run: DrivenRun | None = DrivenRun(driven, around.stop)
         self._open.callback(self._stop_query)

@@ -23,6 +23,11 @@ class QuerySettings(Table):
         description="Most bytes of keys and payloads one batch of a query reads, over all partitions, about; what is final is computed "
         "after so many, however large records are. Tasks that run at the same time share them.",
     )
+    batch_span_us: Duration = Field(
+        default=0,
+        description="How long a batch at the end of its topics stays open: meanwhile it goes on reading, computing and writing, so events "
+        "wait for no batch. 0s: each batch reads a planned range. The results are the same.",
+    )
     null_share_warn: Annotated[float, Field(ge=0, le=1), Kind("share, 0 to 1")] = Field(
         default=0.5,
         description="A column is reported if a larger share of the recent records of an input are NULL in it; 1: none ever is.",

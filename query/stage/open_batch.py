@@ -1,0 +1,173 @@
+"""
+An open batch of a query in one task: its buckets go on beyond their planned ranges.
+
+Law: a round is a range like any other. What has come is accepted, what is final is written, and only once that is acknowledged do the
+CTIs above it follow. No result depends on where a range ends, so the results are those of any other cut. Nothing has to be journaled: what
+a query decides depends on its records alone. Versions of reference data do not change within a batch.
+
+A round takes as long as its work asks for: at the head of the topics the rest of the time lets more records come, so small pieces do not
+cost more than large ones; a task that is behind does not wait at all.
+
+The batch ends when its span is over, somebody asks for it (:mod:`tidegate.platform.checkpoint.open_batches`), all is read that there will
+ever be, or as much is read as one batch may read. A task that ends asks for the end of the others: none waits for it longer.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ordering.errors import RefusedError, TidegateError
+from ordering.ticks import SECOND_US
+from query.columns.decoded_range import DecodedRange
+from query.config import QueryPlan
+from tidegate.basics.fault_points import pause_at
+from tidegate.ordered_topic.decode import decode
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
+from tidegate.platform.kafka.ranges import RangeReader, Records
+from tidegate.platform.kafka.unreadable import error_of_ordered_topic
+from tidegate.platform.kafka.worker import Worker
+
+# How long one log is waited for, milliseconds: the only one of a task, or each of several in turn.
+_WAIT_MS, _WAIT_IN_TURN_MS = 100, 5
+# How often requests are looked for, seconds.
+_LOOK_EVERY_S = 0.02
+# A round lasts so many times as long as its work, within these bounds, seconds.
+_ROUND_OF_WORK, _ROUND_MIN_S, _ROUND_MAX_S = 4, 0.002, 0.05
+_TELL_EVERY_S = 1.0
+
+
+class OpenBucket(Protocol):
+    """What an open batch needs of a bucket's batch (:class:`~query.stage.processor.BucketRun`)."""
+
+    bytes: int
+
+    @property
+    def logs(self) -> Sequence[int]: ...
+    @property
+    def is_finished(self) -> bool: ...
+    def next_offset(self, log: int) -> int: ...
+    def read_to(self, log: int, end: int) -> None: ...
+    def route(self, log: int, piece: DecodedRange) -> DecodedRange: ...
+    def accept(self, log: int, piece: DecodedRange) -> None: ...
+    def queue_results(self) -> bool: ...
+    def publish_acknowledged(self) -> None: ...
+    def queue_ctis(self) -> bool: ...
+
+
+class OpenBatch:
+    """
+    The open buckets of one task, which have read their planned ranges.
+
+    Args:
+        end_request: The last request to end an open batch when this one was planned.
+        tell: Tells the driver how far the buckets have come; called about once a second.
+    """
+
+    def __init__(self, plan: QueryPlan, buckets: Sequence[OpenBucket], worker: Worker, end_request: str, tell: Callable[[], None]) -> None:
+        self._plan, self._buckets, self._worker, self._end_request, self._tell = plan, buckets, worker, end_request, tell
+        self._folder = Path(plan.checkpoint)
+        self._span_s = plan.batch_span_us / SECOND_US
+        self._readers_of: dict[int, list[OpenBucket]] = {}
+        for bucket in buckets:
+            for log in bucket.logs:
+                self._readers_of.setdefault(log, []).append(bucket)
+        self._positions: dict[int, int] = {}
+        self._logs = sorted(self._readers_of)
+        self._turn = 0
+        self._parent = os.getppid()
+        self._looked_s, self._told_s = 0.0, time.monotonic()
+        self._is_asked = False
+
+    def run(self) -> None:
+        """Go on until the batch ends. Raises TidegateError as a batch of planned ranges does."""
+        began_s = time.monotonic()
+        try:
+            self._read_to_one_offset()
+            while not self._is_over(time.monotonic(), began_s):
+                pieces, read_s = self._read(), time.monotonic()
+                if not pieces:
+                    continue
+                for log, records in pieces:
+                    self._accept(log, records)
+                self._write()
+                now_s = time.monotonic()
+                round_s = min(max(_ROUND_OF_WORK * (now_s - read_s), _ROUND_MIN_S), _ROUND_MAX_S)
+                time.sleep(max(read_s + round_s - now_s, 0))
+        finally:
+            request_end(self._folder)
+
+    def _read_to_one_offset(self) -> None:
+        """Let the buckets that share a log stand at one offset of it: after a batch that was cut off they may differ."""
+        for log, buckets in self._readers_of.items():
+            self._positions[log] = max(bucket.next_offset(log) for bucket in buckets)
+            for bucket in buckets:
+                bucket.read_to(log, self._positions[log])
+        self._write()
+
+    def _is_over(self, now_s: float, began_s: float) -> bool:
+        if now_s - began_s >= self._span_s or sum(bucket.bytes for bucket in self._buckets) >= self._plan.bytes_per_task:
+            return True
+        if now_s - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = now_s
+            self._is_asked = read_request(self._folder) != self._end_request or is_stopping(self._folder)
+            self._is_asked |= all(bucket.is_finished for bucket in self._buckets)
+            if os.getppid() != self._parent:
+                raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
+        if now_s - self._told_s >= _TELL_EVERY_S:
+            self._told_s = now_s
+            self._tell()
+            # The cycle collector is off while rows are handled.
+            gc.collect(0)
+        return self._is_asked
+
+    def _read(self) -> list[tuple[int, Records]]:
+        """Return what has come; if nothing has, wait for one of the logs."""
+        if len(self._logs) > 1:
+            pieces = [(log, records) for log in self._logs if (records := self._read_log(log, 0)) is not None]
+            if pieces:
+                return pieces
+        self._turn = (self._turn + 1) % len(self._logs)
+        log = self._logs[self._turn]
+        records = self._read_log(log, _WAIT_MS if len(self._logs) == 1 else _WAIT_IN_TURN_MS)
+        return [] if records is None else [(log, records)]
+
+    def _read_log(self, log: int, wait_ms: int) -> Records | None:
+        try:
+            return self._reader(log).read_on(self._positions[log], wait_ms)
+        except RefusedError as error:
+            raise error_of_ordered_topic(error) from error
+
+    def _reader(self, log: int) -> RangeReader:
+        framed = self._plan.feed_of(log).payloads.headers
+        return self._worker.reader(self._plan.kafka, *self._plan.partitions[log], headers=True, framed=framed)
+
+    def _accept(self, log: int, records: Records) -> None:
+        buckets = self._readers_of[log]
+        # The buckets of an exchange need the same of it.
+        piece = buckets[0].route(log, DecodedRange.of(decode(records, *self._plan.partitions[log])))
+        for bucket in buckets:
+            bucket.accept(log, piece)
+        self._positions[log] = int(records.offset[-1]) + 1
+
+    def _write(self) -> None:
+        """Write what is final, and once that is acknowledged, the CTIs above it; all buckets wait together."""
+        have_results = [bucket.queue_results() for bucket in self._buckets]
+        if any(have_results):
+            self._flush()
+        for bucket in self._buckets:
+            bucket.publish_acknowledged()
+        have_ctis = [bucket.queue_ctis() for bucket in self._buckets]
+        if any(have_ctis):
+            pause_at("ctis sent")
+            self._flush()
+        pause_at("walked")
+
+    def _flush(self) -> None:
+        topic = next((output.topic for output in self._plan.outputs if output.topic), None)
+        if topic is not None:
+            self._worker.producer(self._plan.kafka).flush(topic)

@@ -1,0 +1,39 @@
+"""Which open batches have task slots."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.spark.task_slots import TaskSlots, master_of
+
+
+@pytest.mark.parametrize(
+    ("master", "with_open_batches"),
+    [
+        ("local[*]", "local[64]"),
+        ("local", "local[64]"),
+        ("local[2]", "local[64]"),
+        ("local[2,4]", "local[64,4]"),
+        ("local[100]", "local[100]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_a_local_session_gets_slots_for_open_batches_by_itself(master: str, with_open_batches: str) -> None:
+    """A task of an open batch keeps its slot and mostly waits: the number of cores is no bound for such tasks."""
+    spark, inputs = {"master": master}, {"rides": {"topic": "rides"}}
+    assert master_of(Settings(spark=spark, inputs=inputs)) == master
+    assert master_of(Settings(spark=spark, inputs=inputs, query={"batch_span": "30s"})) == with_open_batches
+    assert master_of(Settings(spark=spark, inputs={"rides": {"topic": "rides", "batch_span": "30s"}})) == with_open_batches
+
+
+def test_a_slot_is_left_for_stages_that_keep_none() -> None:
+    """Else what hands out the ranges of a batch would wait until another batch ends."""
+    slots = TaskSlots()
+    assert slots.keep("ingest rides", 2, "local[4]") == ""
+    assert "need 5 task slots, and there are 4" in slots.keep("query tolls", 2, "local[4]")
+    assert slots.keep("query tolls", 1, "local[4]") == ""
+    assert slots.keep("query tolls", 1, "local[4]") == "", "it starts again"
+    slots.release("ingest rides")
+    assert slots.keep("query tolls", 3, "local[4]") == ""
+    assert "only local[N]" in slots.keep("query tolls", 1, "yarn")

@@ -1,0 +1,91 @@
+"""
+Open batches, as driver, planner and workers of a job agree on them: with ``batch_span`` a batch goes on beyond its planned ranges, until
+its span is over or somebody asks for its end.
+
+The request to end a job's open batches is a small file in its checkpoint folder, which all of them share. Law: an open batch ends once the
+file differs from what it was when the batch was planned, so no request is lost on the way. While a batch is open its tasks report in files
+there, once a second; the reports of Spark come at its end only.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.spark.offset_log import checkpoint_state
+
+_END_FILE, _STOP_FILE, _REPORT = "end_batch", "stop_batches", "open_report_"
+# How long a stop waits for the end of an open batch, seconds, and how often it looks.
+_END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
+
+Report = TypeVar("Report")
+
+
+def request_end(folder: Path) -> None:
+    """Ask for the end of the open batch of the job with this checkpoint *folder*; the next one may be planned."""
+    replace_text(folder / _END_FILE, uuid.uuid4().hex, is_synced=False)
+
+
+def request_stop(folder: Path) -> None:
+    """Ask for the end of the open batch; no other is planned."""
+    replace_text(folder / _STOP_FILE, "", is_synced=False)
+
+
+def is_stopping(folder: Path) -> bool:
+    """Return whether no further batch is to be planned."""
+    return (folder / _STOP_FILE).exists()
+
+
+def read_request(folder: Path) -> str:
+    """Return the last request to end a batch; empty if there is none."""
+    try:
+        return (folder / _END_FILE).read_text()
+    except OSError:
+        return ""
+
+
+def forget_stop(folder: Path) -> None:
+    """Remove the request by which an earlier run of the job was stopped."""
+    (folder / _STOP_FILE).unlink(missing_ok=True)
+
+
+def stop_and_wait(folder: Path) -> None:
+    """Let the open batch end, and wait until Spark has committed it; one that does not end soon is cut off by whoever stops the job."""
+    request_stop(folder)
+    deadline_s = time.monotonic() + _END_WITHIN_S
+    while checkpoint_state(folder) == "pending" and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)
+
+
+def write_report(folder: Path, number: int, report: str) -> None:
+    """Tell the driver how far range or bucket *number* of an open batch has come; the *report* is JSON."""
+    replace_text(folder / f"{_REPORT}{number}.json", report, is_synced=False)
+
+
+class OpenReports(Generic[Report]):
+    """The driver's view of the reports of open batches in a checkpoint *folder*, each read from its JSON by *parse*."""
+
+    def __init__(self, folder: Path, parse: Callable[[str], Report]) -> None:
+        self._folder, self._parse = folder, parse
+        self._seen_ns = dict(self._changes())
+
+    def read_new(self) -> list[Report]:
+        """Return the reports that were written since the last call."""
+        reports = []
+        for file, changed_ns in self._changes():
+            if self._seen_ns.get(file) != changed_ns:
+                self._seen_ns[file] = changed_ns
+                with suppress(OSError, ValueError, KeyError, TypeError):
+                    reports.append(self._parse(file.read_text()))
+        return reports
+
+    def _changes(self) -> list[tuple[Path, int]]:
+        changes = []
+        with suppress(OSError):
+            changes = [(file, file.stat().st_mtime_ns) for file in self._folder.glob(f"{_REPORT}*.json")]
+        return changes

@@ -1,0 +1,62 @@
+"""
+The task slots of this process's session. A batch that stays open keeps a slot for each of its tasks, so all open batches together must
+leave one for the others.
+
+Law: with ``batch_span`` a local session gets slots enough by itself; an open task mostly waits, so it needs no core of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tidegate.platform.settings.load import Settings
+
+# A local session with open batches has at least so many slots. They are threads of the JVM that are made when they are used.
+_OPEN_SLOTS = 64
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(,\d+)?\])?")
+
+
+def master_of(settings: Settings) -> str:
+    """Return Spark's master as configured, of a local one with slots for open batches if any stage may have some."""
+    master = settings.spark.master
+    may_open = settings.query.batch_span_us or any(table.batch_span_us for table in settings.inputs.values())
+    local = _LOCAL.fullmatch(master)
+    if not may_open or local is None:
+        return master
+    configured = int(local[1]) if (local[1] or "").isdigit() else 0
+    return f"local[{max(configured, _OPEN_SLOTS)}{local[2] or ''}]"
+
+
+class TaskSlots:
+    """Who keeps slots for open batches in this process."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, int] = {}
+
+    def keep(self, job: str, tasks: int, master: str) -> str:
+        """
+        Keep the slots of *tasks* for the open batches of a *job*, in place of those it had; *master*: that of the session. Return why that
+        cannot be; empty if it is done.
+        """
+        self.release(job)
+        local = _LOCAL.fullmatch(master)
+        if local is None:
+            return f"spark.master is {master}, and only local[N] is supported"
+        slots = int(local[1] or 1) if local[1] != "*" else os.cpu_count() or 1
+        others = sum(self._kept.values())
+        # Stages that read in micro-batches, and what hands out ranges, take turns on the last one.
+        needed = others + tasks + 1
+        if slots < needed:
+            return (
+                f'the stages of this process need {needed} task slots, and there are {slots}: set spark.master = "local[{needed}]" or more'
+            )
+        self._kept[job] = tasks
+        return ""
+
+    def release(self, job: str) -> None:
+        """Give back what *job* keeps, if anything."""
+        self._kept.pop(job, None)
+
+
+TASK_SLOTS = TaskSlots()
