@@ -98,7 +98,7 @@ def _open_batches(spark: SparkSession, settings: Settings, plan: IngestPlan) -> 
     if not plan.settings.batch_span_us or plan.until_end:
         return plan
     forget_stop(Path(plan.checkpoint))
-    reason = why_closed(plan, spark.sparkContext.master)
+    reason = why_closed(plan, str(spark.sparkContext.master))
     if reason:
         _log.warning("batches do not stay open, batch_span has no effect", input=plan.settings.name, reason=reason)
         return plan

@@ -168,7 +168,7 @@ def _open_batches(spark: SparkSession, settings: Settings, plan: QueryPlan) -> Q
     if not settings.query.batch_span_us or plan.until_end:
         return plan
     forget_stop(Path(plan.checkpoint))
-    reason = TASK_SLOTS.keep(f"query {plan.name}", plan.tasks, spark.sparkContext.master)
+    reason = TASK_SLOTS.keep(f"query {plan.name}", plan.tasks, str(spark.sparkContext.master))
     if reason:
         _log.warning("batches do not stay open, batch_span has no effect", output=plan.name, reason=reason)
         return plan
