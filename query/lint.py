@@ -39,11 +39,11 @@ from sqlglot import exp
 
 from ordering.errors import QueryError
 from ordering.ticks import format_duration
-from query.lint_names import foreign_prefixes, names_of_columns
 from query.plan.columns_read import can_fail, needed_columns
 from query.plan.nodes import UNBOUNDED, Node, Plan, Project, WindowedAggregate, exprs_in, lookback_of, walk
 from query.plan.windows import Window
 from query.sql.bind import bind_outputs
+from query.sql.doubtful_names import foreign_prefixes, names_of_columns
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import is_quoted, text_or_field
 from query.sql.windows.window_lengths import WindowLengths

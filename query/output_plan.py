@@ -6,15 +6,15 @@ Law: they follow from what the settings say of the output, else from the query t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError, TidegateError
 from query.javascript.declarations import declare_recorded
-from query.plan.nodes import Plan, Project, WindowedAggregate
-from query.plan.windows import Window
+from query.plan.nodes import Plan, Project, WindowedAggregate, walk
+from query.plan.windows import Window, windows_of
 from query.script_plans import bind_plans, read_plans
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import SystemTimestamp, WindowEnd
@@ -68,6 +68,14 @@ def window_of(plan: Plan) -> Window | None:
     """Return the window whose ends are the times of a plan's results; None if its last step has none, or windows of another kind."""
     root = plan.root
     return root.window if isinstance(root, WindowedAggregate) and isinstance(root.window, Window) else None
+
+
+def windows_inside(plan: Plan) -> Iterator[Window]:
+    """Yield the tumbling and hopping windows of all steps of a plan."""
+    for node in walk(plan.root):
+        for window in windows_of(node.window) if isinstance(node, WindowedAggregate) else ():
+            if isinstance(window, Window):
+                yield window
 
 
 def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:

@@ -81,7 +81,7 @@ query.columns  query.progress
 query.plan  query.reference
 query.operators  query.javascript  query.formatting
 query.engine  query.sql
-query.config  query.extensions  query.lint_names  query.listed
+query.config  query.extensions  query.listed
 query.script  query.lint  query.extending  query.buckets  query.absent_columns  query.null_shares
 query.stage
 query.start

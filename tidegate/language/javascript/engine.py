@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import _quickjs
 
@@ -36,6 +36,17 @@ _ASSIGNED = re.compile(
 
 
 _LONE = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*function\s", re.DOTALL)
+
+
+class AggregateCalls(NamedTuple):
+    """What makes a result of an aggregate."""
+
+    # Begins a result.
+    begin: Callable[..., Any]
+    # Feeds it rows, as JSON: an array of the arguments' arrays, in which [x] is a Date and [0, x] a record or an array.
+    feed: Callable[..., Any]
+    # Ends it and returns its value.
+    end: Callable[..., Any]
 
 
 class ScriptFailure(Exception):
@@ -90,16 +101,13 @@ class Engine:
             self._callables[forms] = self._context.eval(code)(call, tools["out"], tools["date"], tools["json"])
         return self._callables[forms]  # type: ignore[no-any-return]
 
-    def aggregate(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        """
-        Return what begins a result, what feeds it rows (as JSON: an array of the arguments' arrays, in which [x] is a Date and [0, x] a
-        record or an array), and what ends it and returns its value.
-        """
+    def aggregate(self) -> AggregateCalls:
+        """Return the calls that make a result of the script's aggregate."""
         if "aggregate" not in self._callables:
             tools = self._tools()
             made = tools["aggregate"](self._eval_script(f"return new {self._name}();", []))
             pick = self._context.eval("((owner, name) => owner[name])")
-            self._callables["aggregate"] = tuple(pick(made, name) for name in ("begin", "feed", "end"))
+            self._callables["aggregate"] = AggregateCalls(*(pick(made, name) for name in AggregateCalls._fields))
         return self._callables["aggregate"]  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:

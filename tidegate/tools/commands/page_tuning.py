@@ -159,18 +159,14 @@ class Tunings:
     def _find_windows(self, name: str) -> Iterator[str]:
         """Yield the tumbling and hopping windows of the queries that read an input, each once."""
         from ordering.tuning.results import WindowShape
-        from query.output_plan import find_plan
-        from query.plan.nodes import WindowedAggregate, walk
-        from query.plan.windows import Window, windows_of
+        from query.output_plan import find_plan, windows_inside
         from tidegate.platform.kafka.admin import Admin
 
         admin, known = Admin.connect(self._settings.kafka), set[str]()
         for output_name, output in self._settings.outputs.items():
             plan = find_plan(self._settings, output, self._folder, partial(admin.find, output.topic or output_name))
-            for node in () if plan is None or name not in plan.inputs else walk(plan.root):
-                for window in windows_of(node.window) if isinstance(node, WindowedAggregate) else ():
-                    if isinstance(window, Window) and window.size_us > 1:
-                        text = str(WindowShape(window.size_us, window.hop_us, window.offset_us))
-                        if text not in known:
-                            known.add(text)
-                            yield text
+            for window in () if plan is None or name not in plan.inputs else windows_inside(plan):
+                text = str(WindowShape(window.size_us, window.hop_us, window.offset_us)) if window.size_us > 1 else ""
+                if text and text not in known:
+                    known.add(text)
+                    yield text
