@@ -38,12 +38,12 @@ from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
-from tidegate.platform.kafka.ranges import RangeReader, Records
+from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.reports import IngestReport
 
-# How long one reader waits for records, milliseconds: the only one of a task, or each of several in turn.
-_WAIT_MS, _WAIT_IN_TURN_MS = 100, 5
+# How long records are waited for, milliseconds.
+_WAIT_MS = 100
 # How often requests and silences are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so long for each CTI that the last one wrote, but not longer than _ROUND_MAX_S: CTIs cost their readers too.
@@ -97,9 +97,9 @@ class OpenRange:
         marks = self.planned.marks
         self.frontier_us = marks[-1][1] if marks and marks[-1][0] == self.walk.next_offset else 0
 
-    def read(self, wait_ms: int) -> Records | None:
-        """Return the records that come within *wait_ms*, None if there are none."""
-        return self.walk.reader(self.planned).read_on(self.walk.next_offset, wait_ms)
+    def read(self) -> Records | None:
+        """Return the records that have come, None if there are none."""
+        return self.walk.reader(self.planned).read_on(self.walk.next_offset, 0)
 
     def judge(self, records: Records, end: PlannedPosition) -> None:
         """Judge *records* up to *end*."""
@@ -142,8 +142,6 @@ class OpenBatch:
         admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
         self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)
-        self._wait_ms = _WAIT_MS if len(ranges) == 1 else _WAIT_IN_TURN_MS
-        self._turn = 0
         self._parent = os.getppid()
         self._looked_s, self._silences_s, self._told_s = 0.0, 0.0, time.monotonic()
         self._is_asked = False
@@ -184,15 +182,16 @@ class OpenBatch:
         return self._is_asked
 
     def _read(self) -> list[Piece]:
-        """Return what has come; if nothing has, wait for one of the ranges."""
-        if len(self._ranges) > 1:
-            pieces = [(opened, records) for opened in self._ranges if (records := opened.read(0)) is not None]
-            if pieces:
-                return pieces
-        self._turn = (self._turn + 1) % len(self._ranges)
-        opened = self._ranges[self._turn]
-        records = opened.read(self._wait_ms)
-        return [] if records is None else [(opened, records)]
+        """Return what has come; if nothing has, wait a while for some of it."""
+        pieces = self._read_ranges()
+        if not pieces:
+            wait_for_any([opened.walk.reader(opened.planned) for opened in self._ranges], _WAIT_MS)
+            pieces = self._read_ranges()
+        return pieces
+
+    def _read_ranges(self) -> list[Piece]:
+        read = [(opened, opened.read()) for opened in self._ranges]
+        return [(opened, records) for opened, records in read if records is not None]
 
     def _judge(self, pieces: Sequence[Piece]) -> bool:
         """Close the records in the journal, then judge them; return False if the journal has not closed all: the batch must end."""

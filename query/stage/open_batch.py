@@ -28,12 +28,12 @@ from query.config import QueryPlan
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
-from tidegate.platform.kafka.ranges import RangeReader, Records
+from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import Worker
 
-# How long one log is waited for, milliseconds: the only one of a task, or each of several in turn.
-_WAIT_MS, _WAIT_IN_TURN_MS = 100, 5
+# How long records are waited for, milliseconds.
+_WAIT_MS = 100
 # How often requests are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so many times as long as its work, within these bounds, seconds.
@@ -78,7 +78,6 @@ class OpenBatch:
                 self._readers_of.setdefault(log, []).append(bucket)
         self._positions: dict[int, int] = {}
         self._logs = sorted(self._readers_of)
-        self._turn = 0
         self._parent = os.getppid()
         self._looked_s, self._told_s = 0.0, time.monotonic()
         self._is_asked = False
@@ -126,21 +125,19 @@ class OpenBatch:
         return self._is_asked
 
     def _read(self) -> list[tuple[int, Records]]:
-        """Return what has come; if nothing has, wait for one of the logs."""
-        if len(self._logs) > 1:
-            pieces = [(log, records) for log in self._logs if (records := self._read_log(log, 0)) is not None]
-            if pieces:
-                return pieces
-        self._turn = (self._turn + 1) % len(self._logs)
-        log = self._logs[self._turn]
-        records = self._read_log(log, _WAIT_MS if len(self._logs) == 1 else _WAIT_IN_TURN_MS)
-        return [] if records is None else [(log, records)]
+        """Return what has come; if nothing has, wait a while for some of it."""
+        pieces = self._read_logs()
+        if not pieces:
+            wait_for_any([self._reader(log) for log in self._logs], _WAIT_MS)
+            pieces = self._read_logs()
+        return pieces
 
-    def _read_log(self, log: int, wait_ms: int) -> Records | None:
+    def _read_logs(self) -> list[tuple[int, Records]]:
         try:
-            return self._reader(log).read_on(self._positions[log], wait_ms)
+            read = [(log, self._reader(log).read_on(self._positions[log], 0)) for log in self._logs]
         except RefusedError as error:
             raise error_of_ordered_topic(error) from error
+        return [(log, records) for log, records in read if records is not None]
 
     def _reader(self, log: int) -> RangeReader:
         framed = self._plan.feed_of(log).payloads.headers

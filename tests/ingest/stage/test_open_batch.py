@@ -131,6 +131,8 @@ class Reader:
             yield records
             start = until
 
+    source = None
+
     def read_on(self, start: int, wait_ms: int) -> Records | None:
         """What has come since."""
         self._world.step()

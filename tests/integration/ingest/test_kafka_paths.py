@@ -356,3 +356,27 @@ def test_a_reader_that_follows_a_topic_gets_all_that_has_come(properties: dict[s
         read += len(records.offset) if records is not None else 0
     reader.close()
     assert (read, calls) == (50, 1)
+
+
+def test_readers_are_waited_for_together(properties: dict[str, str]) -> None:
+    """A record of any of them ends the wait, each time anew; readers without a connection in common are looked at again soon."""
+    topic = create(properties["bootstrap.servers"], fresh("waits"), 3)
+    producer, connections = Producer(properties), SharedConnections()
+    readers = [RangeReader(properties, topic, number, connections=connections) for number in range(3)]
+    next_offsets = [0, 0, 0]
+    wait_ms = 60_000
+    for number in (1, 2, 2, 0, 1):
+        assert [reader.read_on(offset, 0) for reader, offset in zip(readers, next_offsets, strict=True)] == [None] * 3
+        producer.produce(topic, b"x", partition=number)
+        producer.flush()
+        began_s = time.monotonic()
+        while (records := readers[number].read_on(next_offsets[number], 0)) is None:
+            ranges.wait_for_any(readers, wait_ms)
+            assert time.monotonic() - began_s < wait_ms / 1_000, "nobody was woken"
+        next_offsets[number] += len(records)
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < 0.2:
+        ranges.wait_for_any(readers, 100)
+    assert next_offsets == [1, 2, 2]
+    for reader in readers:
+        reader.close()

@@ -12,12 +12,15 @@
  */
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define TEXT_BYTES 512
 #define ALIGNMENT 64
@@ -63,6 +66,7 @@ enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS
     F(rd_kafka_queue_t *, rd_kafka_queue_new, (rd_kafka_t *))                                                             \
     F(rd_kafka_queue_t *, rd_kafka_queue_get_main, (rd_kafka_t *))                                                        \
     F(void, rd_kafka_queue_destroy, (rd_kafka_queue_t *))                                                                 \
+    F(void, rd_kafka_queue_io_event_enable, (rd_kafka_queue_t *, int, const void *, size_t))                              \
     F(int, rd_kafka_consume_start_queue, (rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *))                      \
     F(int, rd_kafka_consume_stop, (rd_kafka_topic_t *, int32_t))                                                          \
     F(ssize_t, rd_kafka_consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                    \
@@ -153,6 +157,7 @@ enum { VALUE, KEY, HEADER, FACTS, COLUMNS };
 typedef struct {
     rd_kafka_t *client;
     rd_kafka_queue_t *client_events; /* what concerns no partition alone */
+    int arrived;                     /* an eventfd, readable once something has come for one of the partitions; -1: none */
 } tg_source;
 
 typedef struct {
@@ -189,6 +194,8 @@ void tg_free(void *block) { free(block); }
 void tg_source_close(tg_source *source) {
     rd_kafka_queue_destroy(source->client_events);
     rd_kafka_destroy_flags(source->client, DESTROY_WITHOUT_CLOSE);
+    if (source->arrived >= 0)
+        close(source->arrived);
     free(source);
 }
 
@@ -202,7 +209,16 @@ tg_source *tg_source_new(const char **names, const char **values, int count, cha
         return NULL;
     }
     source->client_events = rd_kafka_queue_get_main(source->client);
+    source->arrived = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return source;
+}
+
+/* Wait up to *wait_ms* until something has come for one of the partitions since all of them were found empty. */
+void tg_source_wait(tg_source *source, int wait_ms) {
+    struct pollfd arrived = {.fd = source->arrived, .events = POLLIN};
+    uint64_t times;
+    if (poll(&arrived, 1, wait_ms) > 0)
+        (void)!read(source->arrived, &times, sizeof times);
 }
 
 /* Fetch no more; forget what was fetched, and what may still come. */
@@ -265,6 +281,9 @@ tg_consumer *tg_consumer_new(tg_source *source, const char *topic, int32_t parti
 int tg_assign(tg_consumer *consumer, int64_t offset) {
     stop(consumer);
     consumer->queue = rd_kafka_queue_new(consumer->source->client);
+    const uint64_t once = 1; /* what is written into an eventfd */
+    if (consumer->source->arrived >= 0)
+        rd_kafka_queue_io_event_enable(consumer->queue, consumer->source->arrived, &once, sizeof once);
     if (rd_kafka_consume_start_queue(consumer->topic, consumer->partition, offset, consumer->queue) == 0)
         return 0;
     int error = rd_kafka_last_error();

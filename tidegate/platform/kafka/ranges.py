@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -29,7 +29,7 @@ from tidegate.platform.kafka.records import Framed, Records
 from tidegate.platform.kafka.unreadable import is_unreadable, unreadable_error
 from tidegate.platform.observe.logs import get_logger
 
-__all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "SharedConnections"]
+__all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "SharedConnections", "wait_for_any"]
 
 CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
@@ -42,6 +42,8 @@ _NEAR = 50_000  # a range that begins at most this many offsets ahead is reached
 _NO_END = 2**62
 _WAIT_MS = 500
 _MORE_MS = 50
+# How often readers are looked at that have no connection in common.
+_LOOK_MS = 5
 _WARN_AFTER_S = 10.0
 # After this silence, doubled each time, a reader looks for broken bytes and reconnects; large records on slow lines still arrive.
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
@@ -64,6 +66,16 @@ class SharedConnections:
     def forget(self, source: NativeSource) -> None:
         """Make later readers open new connections instead of *source*."""
         self._sources = {name: known for name, known in self._sources.items() if known is not source}
+
+
+def wait_for_any(readers: Sequence[RangeReader], wait_ms: int) -> None:
+    """Wait up to *wait_ms* until one of *readers*, in none of which :meth:`RangeReader.read_on` has found a record, may have one."""
+    sources = {reader.source for reader in readers}
+    source = sources.pop()
+    if source is None or sources:
+        time.sleep(min(wait_ms, _LOOK_MS) / 1_000)
+    else:
+        source.wait(wait_ms)
 
 
 class RangeReader:
@@ -115,6 +127,11 @@ class RangeReader:
             )
             self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX, self._framed)
             self._opened = source if shared is None else self._consumer
+
+    @property
+    def source(self) -> NativeSource | None:
+        """The connections that it reads from, if they can be waited for."""
+        return self._consumer.source if isinstance(self._consumer, NativeConsumer) else None
 
     def seek(self, offset: int) -> None:
         """Go to an offset without reading the records before it."""
