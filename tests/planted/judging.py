@@ -19,7 +19,7 @@ JUDGING = [
     ),
     Bug(
         "unreadable-moves-no-arrival",
-        "The arrival of a record without a valid time moves A all the same.",
+        "The arrival of a record without a valid time moves the arrival frontier all the same.",
         1,
         "model/batch_time.py",
         "arrival_us[:count], arrival_us[count] = batch.arrival_us, NEVER",

@@ -239,6 +239,15 @@ QUERYING = [
         _EACH + "test_no_start_shows_and_no_cut_after_it",
     ),
     Bug(
+        "step-beyond-the-budget",
+        "Work of known size is cut where the next thing would be too much.",
+        5,
+        "tidegate/basics/budget.py",
+        'before + most, side="right")',
+        'before + most, side="right") + 1',
+        "tests/tidegate/basics/test_budget.py::test_parts_of_known_size_fit_and_are_as_few_as_can_be",
+    ),
+    Bug(
         "pending-without-partition",
         "Events of one instant are evaluated by input partition, then offset.",
         5,
