@@ -104,7 +104,9 @@ def _prepare_once_made(
                 text = f"waiting for topic {error.where}, which is not there: start tidegate query {named}, which makes it"
             if publisher is None:
                 get_logger("sink", output=name).warning(text)
-                publisher = ProgressPublisher(settings.redis, sink_key(name), is_one_of_several=True, output=name, waits_for=text)
+                publisher = ProgressPublisher(
+                    settings.redis, sink_key(name), is_one_of_several=True, has_history=False, output=name, waits_for=text
+                )
                 waiting.enter_context(publisher)
             metrics.set_jobs({f"sink {name}": ("waiting", text)})
             time.sleep(_TURN_S * 4)

@@ -21,7 +21,9 @@ from sinks.copying.copier import Copier, CopyPlan
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.basics.access_rights import sink_rights
+from tidegate.basics.secret_masking import scrub
 from tidegate.platform.checkpoint.known_topics import KnownTopics
+from tidegate.platform.checkpoint.refused_starts import refusals_noted
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
 from tidegate.platform.metrics.job_metrics import StoreState
@@ -32,6 +34,7 @@ from tidegate.platform.observe.recovery_report import CatchUpReport, Positions, 
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.settings.kinds import require_secrets
 from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.shown_table import show_table
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.records.result_columns import Column
@@ -58,6 +61,11 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
     the topic now. Raises RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; SettingError: a
     secret of a store is not set; UnreachableError: Kafka does not answer. A store that does not answer is no error: the job waits for it.
     """
+    with refusals_noted(settings.redis, sink_key(output)):
+        return _prepare(settings, output, columns, until_end=until_end)
+
+
+def _prepare(settings: Settings, output: str, columns: Sequence[Column], *, until_end: bool) -> SinkPlan:
     table = settings.output(output)
     if table.topic is None or not table.stores:
         fix = f'add a table such as [outputs.{output}.postgres] with url = "env:DATABASE_URL"'
@@ -120,7 +128,15 @@ class SinkJob:
         self._ages = UnreadAge()
         topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
         self._publisher = ProgressPublisher(
-            plan.redis, sink_key(plan.output), is_one_of_several=True, output=plan.output, reads=stream.name, stores=sorted(plan.copies)
+            plan.redis,
+            sink_key(plan.output),
+            is_one_of_several=True,
+            settings_shown={
+                f"{kind}.{name}": scrub(text) for kind, copy in plan.copies.items() for name, text in show_table(copy.settings).items()
+            },
+            output=plan.output,
+            reads=stream.name,
+            stores=sorted(plan.copies),
         )
         self._watch = RecoveryWatch(
             plan.recovery, partial(topics.find_ends, self._admin), self._publisher, self._log, {"its stores": self._waits_for}

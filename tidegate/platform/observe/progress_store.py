@@ -4,7 +4,7 @@ Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate wat
 Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
 partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up;
 ``history``, what has happened to this run and earlier ones (:mod:`tidegate.platform.observe.run_history`). Sinks of one output publish
-under its name, each in a field ``job ID`` of its own.
+under its name, each in fields ``job ID`` and ``history ID`` of its own; a sink that starts takes over the history of those that have ended.
 
 Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
 it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -41,7 +41,15 @@ from tidegate.platform.observe.published_fields import (
 )
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import IngestReport, Report
-from tidegate.platform.observe.run_history import Happened, HistoryEntry, add_entry, describe_changes, entries_of, to_text
+from tidegate.platform.observe.run_history import (
+    Happened,
+    HistoryEntry,
+    add_entry,
+    describe_changes,
+    entries_of,
+    merge_entries,
+    to_text,
+)
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
 
@@ -54,9 +62,10 @@ SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or ca
 
 _SINK = "sink:"
 _JOB, _REPLAY, _HISTORY = "job", "replay", "history"
-# The beginning of the field about a job that is one of several.
-_INSTANCE = "job "
+# The beginnings of the fields about a job that is one of several.
+_INSTANCE, _INSTANCE_HISTORY = "job ", "history "
 _CLOSE_WAIT_S = 2.0
+_LAST_HEARD = "it was heard of for the last time"
 _PARTITION = re.compile(r"\d{1,10}", re.ASCII)
 _log = get_logger("progress")
 
@@ -127,7 +136,7 @@ class ProgressStore:
     def read_sinks(self, output: str, now_ms: int) -> list[JobProgress]:
         """
         Return the progress of each sink of an output, that of the newest last: there may be several at a time. One that no longer runs at
-        *now_ms* is left out once another was started after its last sign of life.
+        *now_ms* is left out once another was started after its last sign of life. The newest has the history of all.
         """
         key = sink_key(output)
         try:
@@ -138,7 +147,13 @@ class ProgressStore:
         sinks = [_parse_progress(key, {name: text}) for name, text in fields.items() if name == _JOB or name.startswith(_INSTANCE)]
         sinks.sort(key=lambda sink: int(sink.job.get("started_ms", 0)))
         last_start_ms = max((int(sink.job.get("started_ms", 0)) for sink in sinks), default=0)
-        return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms or sink.unreadable]
+        shown = [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms or sink.unreadable]
+        history = merge_entries(found.entries for found in _instance_histories(fields).values())
+        if not history:
+            return shown
+        # A sink whose first start was refused has a history, and nothing else.
+        newest = shown.pop() if shown else JobProgress(key, {}, {})
+        return [*shown, replace(newest, history=tuple(history))]
 
     def forget_sinks(self, output: str, topic: str | None, *, only_count: bool = False) -> int:
         """
@@ -149,10 +164,14 @@ class ProgressStore:
         try:
             with translate_errors(self._settings.address):
                 fields: Any = self._connection().hgetall(key)
-                own = [name for name, text in fields.items() if _parse_progress(key, {name: text}).job.get("reads") in (None, topic)]
-                if own and not only_count:
-                    self._connection().hdel(key, *own)
-                return len(own)
+                jobs = {name: text for name, text in fields.items() if name not in _instance_histories(fields)}
+                own = [name for name, text in jobs.items() if _parse_progress(key, {name: text}).job.get("reads") in (None, topic)]
+                # What is told of sinks whose job is gone goes with the last of all.
+                others = {_history_field(name) for name in jobs.keys() - set(own)}
+                told = [name for name in _instance_histories(fields) if not others or name in map(_history_field, own)]
+                if (own or told) and not only_count:
+                    self._connection().hdel(key, *own, *told)
+                return len(own) or len(told)
         except ForeignValueError:
             if not only_count:
                 with translate_errors(self._settings.address):
@@ -213,7 +232,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
                 job = parse_field(JobFields, text)
             elif name == _REPLAY:
                 replay = ReplayReport(**parse_field(ReplayFields, text))
-            elif name == _HISTORY:
+            elif name == _HISTORY or name.startswith(_INSTANCE_HISTORY):
                 history = entries_of(parse_field(HistoryFields, text).get("entries", ()))
             elif slash and not _PARTITION.fullmatch(partition):
                 raise FieldError("its name is that of no partition")
@@ -233,17 +252,37 @@ class _Stored:
     entries: list[HistoryEntry]
     settings: Mapping[str, str]
 
+    @property
+    def last_ms(self) -> int:
+        """When the last of it happened."""
+        return max((entry.at_ms for entry in self.entries), default=0)
+
 
 def _read_history(client: redis.Redis, ordered_topic: str) -> _Stored:
     fields: Any = client.hmget(progress_key(ordered_topic), [_JOB, _HISTORY])
+    return _parse_stored(fields[0], fields[1])
+
+
+def _parse_stored(job_text: str | None, history_text: str | None) -> _Stored:
     job: Mapping[str, Any] = {}
     history: Mapping[str, Any] = {}
     # What others have written there is no history.
     with suppress(FieldError):
-        job = parse_field(JobFields, fields[0]) if fields[0] else {}
+        job = parse_field(JobFields, job_text) if job_text else {}
     with suppress(FieldError):
-        history = parse_field(HistoryFields, fields[1]) if fields[1] else {}
+        history = parse_field(HistoryFields, history_text) if history_text else {}
     return _Stored(job, entries_of(history.get("entries", ())), history.get("settings", {}))
+
+
+def _history_field(job_field: str) -> str:
+    """Return the field of the history of a job, by the field about it."""
+    return job_field.replace(_INSTANCE, _INSTANCE_HISTORY, 1) if job_field.startswith(_INSTANCE) else _HISTORY
+
+
+def _instance_histories(fields: Mapping[str, str]) -> dict[str, _Stored]:
+    """Return what each sink of an output has left, by the field of its history; refused starts are in the field that all share."""
+    names = [name for name in fields if name == _HISTORY or name.startswith(_INSTANCE_HISTORY)]
+    return {name: _parse_stored(fields.get(name.replace(_INSTANCE_HISTORY, _INSTANCE, 1)), fields[name]) for name in names}
 
 
 @dataclass(slots=True)
@@ -265,6 +304,7 @@ class ProgressPublisher:
     Args:
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
         is_one_of_several: Whether other jobs may publish under this name at the same time.
+        has_history: Whether what happens to this job is told.
         settings_shown: The settings of this run, as texts: the history says what has changed since the last one.
         folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
         every_s: Minimum time between two writes, seconds.
@@ -278,6 +318,7 @@ class ProgressPublisher:
         ordered_topic: str,
         *,
         is_one_of_several: bool = False,
+        has_history: bool = True,
         settings_shown: Mapping[str, str] = MappingProxyType({}),
         folder: Path | None = None,
         every_s: float = WRITE_EVERY_S,
@@ -288,7 +329,7 @@ class ProgressPublisher:
         self._folder, self._settings_shown = folder, settings_shown
         # The history as this job has written it; None: it has not read that of earlier runs.
         self._entries: list[HistoryEntry] | None = None
-        self._has_history = not is_one_of_several
+        self._has_history = has_history
         self._field = f"{_INSTANCE}{uuid.uuid4().hex[:12]}" if is_one_of_several else _JOB
         self._has_forgotten = not is_one_of_several
         self._pending = _Pending()
@@ -366,14 +407,35 @@ class ProgressPublisher:
                 self._changed.wait_for(lambda: self._is_ending, self._every_s)
 
     def _forget_ended(self, client: redis.Redis) -> None:
-        """Delete what jobs of this name have left that no longer run. A user without the right to look leaves it: readers pass it over."""
+        """
+        Delete what jobs of this name have left that no longer run, and take over their history. A user without the right to look leaves it:
+        readers pass it over.
+        """
         key, now_ms = progress_key(self._topic), self._wall_ms()
         with suppress(RefusedError), translate_errors(self._settings.address):
             found: Any = client.hgetall(key)
-            jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
-            ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {name: text}).is_alive(now_ms)]
+            names = [name for name in found if name == _JOB or name.startswith(_INSTANCE)]
+            jobs = {name: _parse_progress(self._topic, {name: found[name]}) for name in names}
+            ended = {name: progress.job for name, progress in jobs.items() if not progress.is_alive(now_ms)}
+            stored = _instance_histories(found)
+            told = [name for name in map(_history_field, ended) if name in stored and name != _HISTORY]
+            killed = [job["at_ms"] for job in ended.values() if job.get("state", "stopped") != "stopped"]
+            entries = [*(stored[name].entries for name in told), [HistoryEntry(at_ms, Happened.KILLED, _LAST_HEARD) for at_ms in killed]]
+            newest = max((stored[name] for name in told), key=lambda each: each.last_ms, default=None)
+            if self._has_history:
+                self._entries = self._begin(merge_entries(entries), {} if newest is None else newest.settings)
+                if self._entries:
+                    # Written before that of the others goes: what is told twice for a moment is told once by readers.
+                    client.hset(key, _history_field(self._field), to_text(self._entries, self._settings_shown))
             if ended:
-                client.hdel(key, *ended)
+                client.hdel(key, *ended, *(told if self._has_history else ()))
+        if self._entries is None:
+            self._entries = []
+
+    def _begin(self, entries: list[HistoryEntry], settings_before: Mapping[str, str]) -> list[HistoryEntry]:
+        """Return the entries of earlier runs with the settings that have changed since."""
+        changes = describe_changes(settings_before, self._settings_shown)
+        return add_entry(entries, HistoryEntry(self._wall_ms(), Happened.SETTINGS, scrub(changes))) if changes else entries
 
     def _add_to_history(self, client: redis.Redis, notes: Sequence[HistoryEntry]) -> str | None:
         """Return the field of the history with what is new in it; None: nothing is."""
@@ -384,9 +446,8 @@ class ProgressPublisher:
             before = _read_history(client, self._topic)
             entries = before.entries
             if before.job.get("state", "stopped") != "stopped" and before.job.get("process") != own_identity():
-                entries = add_entry(entries, HistoryEntry(before.job["at_ms"], Happened.KILLED, "it was heard of for the last time"))
-            if changes := describe_changes(before.settings, self._settings_shown):
-                entries = add_entry(entries, HistoryEntry(self._wall_ms(), Happened.SETTINGS, scrub(changes)))
+                entries = add_entry(entries, HistoryEntry(before.job["at_ms"], Happened.KILLED, _LAST_HEARD))
+            entries = self._begin(entries, before.settings)
         for entry in notes:
             entries = add_entry(entries, entry)
         self._entries = entries
@@ -402,7 +463,7 @@ class ProgressPublisher:
                     self._has_forgotten = True
                 entries_before = self._entries
                 if (history := self._add_to_history(self._client, notes)) is not None:
-                    fields[_HISTORY] = history
+                    fields[_history_field(self._field)] = history
                 # One round trip for writing and for reading the question.
                 exchange = self._client.pipeline(transaction=False)
                 exchange.hset(progress_key(self._topic), mapping=fields)

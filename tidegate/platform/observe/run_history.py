@@ -9,7 +9,7 @@ say so: the next start writes it, with the time at which the run was last heard 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -49,6 +49,12 @@ def add_entry(entries: Sequence[HistoryEntry], entry: HistoryEntry) -> list[Hist
     if last is not None and (last.what, last.more) == (entry.what, entry.more) and entry.what != Happened.STARTED:
         return [*entries[:-1], replace(entry, times=last.times + 1)]
     return [*entries, entry][-ENTRIES_MAX:]
+
+
+def merge_entries(histories: Iterable[Sequence[HistoryEntry]]) -> list[HistoryEntry]:
+    """Return the entries of several histories in the order of time, the newest of them; what two have told alike is told once."""
+    every = dict.fromkeys(entry for entries in histories for entry in entries)
+    return sorted(every, key=lambda entry: entry.at_ms)[-ENTRIES_MAX:]
 
 
 def to_text(entries: Sequence[HistoryEntry], settings: Mapping[str, str]) -> str:

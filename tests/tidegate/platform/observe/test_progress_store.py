@@ -208,6 +208,54 @@ def test_several_sinks_of_one_output_publish_side_by_side(server: Server) -> Non
     assert TOPIC not in store.ordered_topics() or key not in store.ordered_topics()
 
 
+def test_what_happened_to_sinks_outlives_them(server: Server) -> None:
+    """The next one takes over what those before have told, tells of kills and of settings that changed; two may run at a time."""
+    store, key, client = ProgressStore(server.settings()), sink_key("told"), redis.Redis(port=server.port)
+
+    def sink(wall_ms: int, rows: str) -> ProgressPublisher:
+        made = ProgressPublisher(
+            server.settings(),
+            key,
+            is_one_of_several=True,
+            settings_shown={"postgres.batch_rows": rows},
+            every_s=0.01,
+            wall_ms=lambda: wall_ms,
+            reads="told.topic",
+        )
+        made.note(Happened.STARTED, f"of {wall_ms}")
+        return made
+
+    def history() -> list[tuple[int, str]]:
+        found = store.read_sinks("told", 60_000)
+        assert [bool(each.history) for each in found[:-1]] == [False] * (len(found) - 1), "the newest has that of all"
+        return [(each.at_ms, each.what) for each in found[-1].history] if found else []
+
+    store.note_refusal(key, RefusedError("there is no topic", code="TG-TOPIC-MISSING"), 500)
+    until(lambda: history() == [(500, "refused")])
+    with sink(1_000, "10"):
+        with sink(2_000, "10"):
+            until(lambda: history() == [(500, "refused"), (1_000, "started"), (2_000, "started")])
+        until(lambda: history()[-1] == (2_000, "stopped"))
+    expected = [(500, "refused"), (1_000, "started"), (1_000, "stopped"), (2_000, "started"), (2_000, "stopped")]
+    until(lambda: sorted(history()) == expected)
+    # One that was killed has told its start, and not its end.
+    client.hset(progress_key(key), "job abc", '{"state":"live","at_ms":4000,"started_ms":3000,"process":"gone","reads":"told.topic"}')
+    client.hset(progress_key(key), "history abc", '{"entries":[{"at_ms":3000,"what":"started"}],"settings":{"postgres.batch_rows":"10"}}')
+    with sink(50_000, "20"):
+        until(lambda: len(history()) == 9)
+    expected += [(3_000, "started"), (4_000, "killed"), (50_000, "settings changed"), (50_000, "started"), (50_000, "stopped")]
+    until(lambda: history() == expected)
+    # Of each sink that has ended, nothing is left but what the last one took over.
+    assert len(client.hkeys(progress_key(key))) == 3
+    # What others have written there keeps nothing from starting.
+    client.hset(progress_key(key), "history abc", "garbage")
+    with sink(60_000, "20"):
+        until(lambda: history()[-1] == (60_000, "started"))
+    assert store.forget_sinks("told", "told.topic", only_count=True)
+    assert store.forget_sinks("told", "told.topic")
+    assert not client.exists(progress_key(key))
+
+
 def test_only_the_sinks_of_a_topic_are_forgotten(server: Server) -> None:
     """Another project's output of the same name copies another topic; what nobody can read is in the way of all."""
     store, key = ProgressStore(server.settings()), sink_key("shared")
