@@ -45,6 +45,7 @@ def ingest(
     from tidegate.platform.checkpoint.binding import checkpoint_folder
     from tidegate.platform.checkpoint.claim import check_not_resetting, claim
     from tidegate.platform.observe import logs
+    from tidegate.platform.observe.traces import exporting
     from tidegate.platform.settings.load import load_assigned
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
@@ -62,6 +63,7 @@ def ingest(
         check_not_resetting(folder)
     title = f"ingest {' '.join(names)}"
     with ExitStack() as running:
+        running.enter_context(exporting(settings.traces))
         # Spark starts while the job is imported and prepared. All inputs share one session: its log lies in the first input's checkpoint
         # folder.
         spark = running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0], PYTHON_MODULES))

@@ -20,6 +20,7 @@ from tidegate.platform.observe.progress_store import ProgressPublisher, Progress
 from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 from tidegate.platform.observe.reports import IngestReport, JumpReport
+from tidegate.platform.observe.traces import trace_batch
 from tidegate.platform.settings.shown_table import show_table
 
 
@@ -115,6 +116,7 @@ class RunningInput:
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
         self._publisher.publish(reports)
+        trace_batch(f"ingest {self.name}", {"input": self.name, "ordered_topic": self.plan.settings.ordered_topic}, reports)
         jumps = [report.jump for report in reports if report.jump is not None]
         if jumps:
             self._jump = max([*jumps, *filter(None, [self._jump])], key=lambda jump: jump.by_us)

@@ -47,6 +47,7 @@ def query(
     from tidegate.platform.checkpoint.ended_run import RunEnded
     from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.observe import logs
+    from tidegate.platform.observe.traces import exporting
     from tidegate.platform.settings.load import load_assigned
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
@@ -61,7 +62,7 @@ def query(
     starting = QueryStart(settings, asked)
     claim(starting.folder)
     # Spark starts while the job is prepared.
-    with EarlySession(settings, f"query-{starting.output}", starting.folder, PYTHON_MODULES) as spark:
+    with exporting(settings.traces), EarlySession(settings, f"query-{starting.output}", starting.folder, PYTHON_MODULES) as spark:
         spark.begin()
         try:
             prepared = starting.prepare(until_us=INFINITY if until_us is None else until_us, until_end=until_end)

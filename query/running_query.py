@@ -25,6 +25,7 @@ from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import CatchUpReport
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.observe.reports import BucketReport
+from tidegate.platform.observe.traces import trace_batch
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.shown_table import show_table
 from tidegate.records.result_columns import Column
@@ -117,6 +118,8 @@ class RunningQuery:
         if self._lookup_floor is not None:
             self._lookup_floor.accept_reports(reports)
         self._publisher.publish(reports)
+        outputs = ", ".join(output.name for output in self.plan.outputs)
+        trace_batch(f"query {self.name}", {"reads": self._topics, "outputs": outputs}, reports)
         self._metrics.accept_query_reports(self.name, reports)
         return self.summary()
 

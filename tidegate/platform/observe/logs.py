@@ -75,7 +75,7 @@ def configure_worker() -> None:
 LoggerName = (
     Literal["tidegate", "ingest", "ingest.start", "ingest.planner", "ingest.stage", "ingest.journal"]
     | Literal["query", "query.planner", "query.reference", "sink", "kafka", "kafka.reader", "kafka.writer"]
-    | Literal["schema_registry", "progress", "run", "spark", "ui", "worker"]
+    | Literal["schema_registry", "progress", "run", "spark", "traces", "ui", "worker"]
 )
 
 

@@ -45,7 +45,7 @@ from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.settings.tables.references import ReferenceSettings
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 from tidegate.platform.settings.tables.spark import SparkSettings
-from tidegate.platform.settings.tables.watching import LoggingSettings, MetricsSettings
+from tidegate.platform.settings.tables.watching import LoggingSettings, MetricsSettings, TracesSettings
 from tidegate.platform.settings.validation import explain_problems
 from tidegate.platform.stack.this_folder import find_stack
 
@@ -68,6 +68,7 @@ class Settings(Table):
     queries: dict[Name, ListedQuery] = Field(default_factory=dict)
     query: QuerySettings = QuerySettings()
     metrics: MetricsSettings = MetricsSettings()
+    traces: TracesSettings = TracesSettings()
     logging: LoggingSettings = LoggingSettings()
 
     _entries: dict[Key, str] = PrivateAttr(default_factory=dict)

@@ -36,6 +36,7 @@ def run(
     """Run the inputs, the listed queries and the sinks of the configuration, all in one process."""
     from tidegate.platform.checkpoint.claim import claim
     from tidegate.platform.observe import logs
+    from tidegate.platform.observe.traces import exporting
     from tidegate.platform.settings.load import load_assigned
     from tidegate.platform.spark.early_session import EarlySession, separate_stderr
     from tidegate.platform.spark.launch.private_folder import keep_files_private
@@ -52,6 +53,7 @@ def run(
         settings = load_assigned(config, assign)
         settings.require_secrets()
         logs.configure(settings.logging.format, settings.logging.level)
+        running.enter_context(exporting(settings.traces))
         labels = choose(settings, stages or [])
         if stack:
             _make_raw_topics(settings, labels)

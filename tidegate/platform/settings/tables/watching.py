@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tidegate.platform.settings.kinds import Kind
 from tidegate.platform.settings.tables.base import Table
+from tidegate.platform.settings.tables.http_server import HttpUrl
 
 
 class MetricsSettings(Table):
@@ -18,6 +19,15 @@ class MetricsSettings(Table):
     )
     host: str = Field(
         default="127.0.0.1", description="Address that the port is opened at; 0.0.0.0: all of this machine's, for anybody who reaches it."
+    )
+
+
+class TracesSettings(Table):
+    """[traces]: spans of batches, for a collector of OpenTelemetry; needs the extra otel."""
+
+    endpoint: HttpUrl | None = Field(
+        default=None,
+        description="Where a collector takes traces (OTLP over HTTP), as http://host:4318/v1/traces; without it: none.",
     )
 
 
