@@ -47,7 +47,7 @@ table = "{output}"
     with workspace(tmp_path / "job", stack, tables) as space:
         space.script("doubled.sql", f"SELECT CAST(number AS bigint) AS number INTO {output} FROM results")
         assert error_code(space.start("sink", output, "--query", "doubled.sql", "--until-end")) == "TG-TOPIC-MISSING"
-        query = space.start("query", "doubled.sql").once_started()
+        query = space.start("query", "doubled.sql")
         query.until(lambda: history(space)[-1][0] == "started", "the start of the sink beside the query")
         query.stop()
         assert [what for what, _ in history(space)] == ["refused", "started", "stopped"]

@@ -7,8 +7,8 @@ partition, with the last report of its stage; ``job`` about the whole job; ``rep
 under its name, each in fields ``job ID`` and ``history ID`` of its own; a sink that starts takes over the history of those that have ended.
 
 Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
-it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
-says when it was written), and no result may depend on it.
+it at most once a second, while a client asks four times. Values that Redis did not accept are written when it answers again. So a value may
+be old (``at_ms`` of the job says when it was written), and no result may depend on it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import redis
 
 WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
+WATCHED_EVERY_S = 0.25  # the same while a client asks
 HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads questions this often
 SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
@@ -275,7 +276,6 @@ def _parse_stored(job_text: str | None, history_text: str | None) -> _Stored:
 
 
 def _history_field(job_field: str) -> str:
-    """Return the field of the history of a job, by the field about it."""
     return job_field.replace(_INSTANCE, _INSTANCE_HISTORY, 1) if job_field.startswith(_INSTANCE) else _HISTORY
 
 
@@ -334,7 +334,7 @@ class ProgressPublisher:
         self._has_forgotten = not is_one_of_several
         self._pending = _Pending()
         self._changed = threading.Condition()
-        self._is_ending = False
+        self._is_ending = self._is_watched = False
         self._client: redis.Redis | None = None
         self._is_lost = False
         self._thread = threading.Thread(target=self._write_loop, name="progress", daemon=True)
@@ -404,7 +404,7 @@ class ProgressPublisher:
                 return
             with self._changed:
                 # New reports do not end this wait: it bounds how often Redis is written.
-                self._changed.wait_for(lambda: self._is_ending, self._every_s)
+                self._changed.wait_for(lambda: self._is_ending, min(self._every_s, WATCHED_EVERY_S) if self._is_watched else self._every_s)
 
     def _forget_ended(self, client: redis.Redis) -> None:
         """
@@ -474,6 +474,7 @@ class ProgressPublisher:
                     # The notes come again with the next write.
                     self._entries = entries_before
                     raise
+            self._is_watched = bool(question)
             if question and self._folder is not None:
                 leave_question(self._folder, question)
         except (TidegateError, OSError) as error:

@@ -3,8 +3,8 @@ Traces of batches, for a collector of OpenTelemetry: a span for each batch of in
 or bucket with the seconds of its steps.
 
 Law: nothing that makes or sends traces is imported unless ``traces.endpoint`` is set. A job never waits for the collector and never fails
-because of it: spans beyond :data:`SPANS_MAX` that it did not take are dropped. A span has names, offsets, counts and seconds, never a key or
-payload; its texts have passed :func:`~tidegate.basics.secret_masking.scrub`.
+because of it: spans beyond :data:`SPANS_MAX` that it did not take are dropped. A span has names, offsets, counts and seconds, never a key
+or payload; its texts have passed :func:`~tidegate.basics.secret_masking.scrub`.
 """
 
 from __future__ import annotations

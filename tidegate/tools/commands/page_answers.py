@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidegate.tools.staircase.follow import Follower
 
 _COMMAND_S = 120.0
+_GLANCE_US = 1_500_000
 # So many facts of the journals are shown, and so many silences of each partition.
 _FACTS_MAX, _SILENCES_MAX = 200, 5
 # Of so many records the bytes are shown.
@@ -43,7 +44,7 @@ def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) ->
     return {
         "pipeline": lambda _: find_pipeline(settings, folder),
         "time": lambda asked: find_times(settings, asked, followers),
-        "why": lambda asked: find_why(settings, folder, asked.get("name", "")),
+        "why": lambda asked: find_why(settings, folder, asked),
         "messages": lambda asked: find_messages(settings, asked),
         "event": lambda asked: find_event(settings, flags, asked),
         "tune": Tunings(settings, folder, flags),
@@ -234,17 +235,25 @@ def run_command(command: Sequence[str], codes: Sequence[int] = (0,)) -> list[Any
     return found
 
 
-def find_why(settings: Settings, folder: Path, name: str) -> dict[str, Any]:
-    """Return what the next results of an output wait for, as ``tidegate why --format json`` has it, and the same in words."""
+def find_why(settings: Settings, folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+    """
+    Return what the next results of an output wait for, or those of a time or of a substream, as ``tidegate why --format json`` has it, and
+    the same in words.
+    """
+    from tidegate.platform.checkpoint.output_start import parse_time_flag
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe.progress_store import ProgressStore
     from tidegate.tools.why.command import as_dict
     from tidegate.tools.why.gather import Gathering
     from tidegate.tools.why.holds import find_holds
 
+    name = asked.get("name", "")
     settings.output(name)
+    at_us = parse_time_flag(asked["at"], "at") if asked.get("at") else None
+    # Brokers that do not answer are the cause, and are to be named soon.
+    admin = Admin.connect(settings.kafka.model_copy(update={"connect_timeout_us": min(settings.kafka.connect_timeout_us, _GLANCE_US)}))
     now_us = time.time_ns() // 1_000
     with ProgressStore(settings.redis) as store:
-        facts = Gathering(settings, Admin.connect(settings.kafka), store, folder).output_facts(name, now_us)
+        facts = Gathering(settings, admin, store, folder).output_facts(name, now_us, asked.get("key") or None, at_us)
     holds = find_holds(facts, now_us)
     return as_dict(facts, holds, now_us) | {"in_words": [hold.in_words for hold in holds]}

@@ -59,6 +59,24 @@ export function repeat(seconds, step) {
   turn();
   return pause;
 }
+// Follows an answer as it changes, while the page is seen and not paused; returns a button that pauses it. A page that is not seen costs nothing.
+export function follow(name, parameters, show, fail = () => {}) {
+  const pause = make("button", "Pause");
+  pause.type = "button";
+  let isPaused = false, events = null;
+  const turn = () => {
+    if (isPaused || document.hidden) { if (events) events.close(); events = null; return; }
+    if (events) return;
+    events = new EventSource("/events/" + name + "?" + new URLSearchParams(parameters));
+    events.addEventListener("trouble", (event) => { trouble.textContent = JSON.parse(event.data).error; fail(); });
+    events.addEventListener("error", () => { trouble.textContent = "the server of this page does not answer"; });
+    events.addEventListener("answer", (event) => { trouble.textContent = ""; show(JSON.parse(event.data)); });
+  };
+  pause.addEventListener("click", () => { isPaused = !isPaused; pause.textContent = isPaused ? "Go on" : "Pause"; turn(); });
+  document.addEventListener("visibilitychange", turn);
+  turn();
+  return pause;
+}
 export function go(changes) {
   for (const [name, value] of Object.entries(changes)) if (value === null || value === "") asked.delete(name); else asked.set(name, value);
   location.search = asked.toString();

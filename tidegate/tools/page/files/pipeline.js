@@ -1,5 +1,5 @@
 // The pipeline as a graph and as a table. Each figure names its equal in a command's JSON.
-import { count, figure, fillTable, link, main, make, setFigure, span, trouble } from "./common.js";
+import { count, figure, fillTable, follow, link, main, make, setFigure, span, trouble } from "./common.js";
 import { Graph, layout } from "./dagre.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -125,12 +125,9 @@ function fillRow(job) {
 export function showPipeline() {
   const place = make("div", "Asking Kafka and Redis ..."), table = make("div");
   main.append(make("h1", "Pipeline"), place, make("h2", "Jobs"), table);
-  const events = new EventSource("/events/pipeline");
   let last = "", isWide = innerWidth >= 700, graph = null;
-  events.addEventListener("trouble", (event) => { trouble.textContent = JSON.parse(event.data).error; });
-  events.addEventListener("error", () => { trouble.textContent = "the server of this page does not answer"; });
-  events.addEventListener("answer", (event) => {
-    const found = JSON.parse(event.data), text = JSON.stringify(found.graph);
+  follow("pipeline", {}, (found) => {
+    const text = JSON.stringify(found.graph);
     trouble.textContent = found.trouble;
     // What has the focus is not replaced.
     if (found.graph && text !== last && !place.contains(document.activeElement)) { graph = found.graph; place.replaceChildren(drawGraph(graph)); last = text; }

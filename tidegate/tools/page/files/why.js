@@ -1,10 +1,10 @@
 // Why: what the next results of an output wait for, and what their delay is made of, over the time in which one looks.
-import { ask, figure, main, make, makeChoice, repeat, span } from "./common.js";
+import { ask, figure, follow, main, make, makeChoice, span } from "./common.js";
 
 const CAUSES = ["source", "reorder", "late", "silence", "lag", "batch", "query"];
 const WORDS = { source: "old when it came", reorder: "reorder", late: "late tolerance", silence: "silence", lag: "lag", batch: "batch", query: "query" };
-// So many looks are kept, two seconds each.
-const KEPT = 900;
+// So many looks are kept, one a second at most.
+const KEPT = 1800;
 const PLACE = { left: 76, right: 10, top: 10, bottom: 22 };
 function colours() {
   return matchMedia("(prefers-color-scheme: dark)").matches
@@ -52,14 +52,12 @@ export async function showWhy() {
   const names = await ask("names"), choices = make("div", null, "choices"), place = make("div"), chart = make("div");
   main.append(make("h1", "Why"), choices, place, chart);
   if (!names || !names.outputs.length) return;
-  const [label, name] = makeChoice("output", "name", names.outputs), canvas = make("canvas", null, "low"), legend = make("p");
+  const [label, name] = makeChoice("output", "name", names.outputs), [atLabel, at] = makeChoice("results of this time", "at"), [keyLabel, key] = makeChoice("substream", "key"), canvas = make("canvas", null, "low"), legend = make("p");
   canvas.setAttribute("role", "img");
-  const kept = "why " + name;
+  const kept = ["why", name, at, key].join(" ");
   let points = [];
   try { points = JSON.parse(sessionStorage.getItem(kept) || "[]"); } catch { points = []; }
-  choices.append(label, repeat(2, async () => {
-    const found = await ask("why", { name });
-    if (!found) return;
+  choices.append(label, atLabel, keyLabel, follow("why", { name, at, key }, (found) => {
     const told = make("p");
     told.append("Complete before ", figure(["why", name, "complete"], found.complete, found.complete || "nothing yet"),
       "; next results due: ", figure(["why", name, "due"], found.due, found.due || "none"), ".");
@@ -79,6 +77,6 @@ export async function showWhy() {
       return made;
     }));
     canvas.setAttribute("aria-label", "The delay of " + span(found.delay_s) + " by cause: " + shown.map((cause) => WORDS[cause] + " " + span(found.delay_by_cause_s[cause])).join(", "));
-  }));
+  }, () => place.replaceChildren()));
   addEventListener("resize", () => draw(canvas, points));
 }
