@@ -56,7 +56,10 @@ table = "{output}"
         sink.until(lambda: history(space)[-1][0] == "started", "its start")
         sink.kill()
         config = space.folder / "tidegate.toml"
-        config.write_text(config.read_text() + f'batch_rows = 77\npassword = "{SECRET}"\n')
+        (secret := tmp_path / "secret").write_text(SECRET)
+        secret.chmod(0o600)
+        table = f'table = "{output}"\n'
+        config.write_text(config.read_text().replace(table, f'{table}batch_rows = 77\npassword = "file:{secret}"\n'))
         space.start("sink", output, "--query", "doubled.sql", "--until-end").finish()
         told = history(space)
     assert [what for what, _ in told[3:]] == ["started", "killed", "settings changed", "started", "stopped"]

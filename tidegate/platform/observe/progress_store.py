@@ -63,7 +63,6 @@ SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or ca
 
 _SINK = "sink:"
 _JOB, _REPLAY, _HISTORY = "job", "replay", "history"
-# The beginnings of the fields about a job that is one of several.
 _INSTANCE, _INSTANCE_HISTORY = "job ", "history "
 _CLOSE_WAIT_S = 2.0
 _LAST_HEARD = "it was heard of for the last time"
@@ -435,7 +434,8 @@ class ProgressPublisher:
     def _begin(self, entries: list[HistoryEntry], settings_before: Mapping[str, str]) -> list[HistoryEntry]:
         """Return the entries of earlier runs with the settings that have changed since."""
         changes = describe_changes(settings_before, self._settings_shown)
-        return add_entry(entries, HistoryEntry(self._wall_ms(), Happened.SETTINGS, scrub(changes))) if changes else entries
+        entry = HistoryEntry(self._pending.job["started_ms"], Happened.SETTINGS, scrub(changes))
+        return add_entry(entries, entry) if changes else entries
 
     def _add_to_history(self, client: redis.Redis, notes: Sequence[HistoryEntry]) -> str | None:
         """Return the field of the history with what is new in it; None: nothing is."""

@@ -16,7 +16,7 @@ from typing import Any
 from ordering.ticks import MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
 from tidegate.tools.why.facts import InputFacts, OutputFacts, PartitionFacts, StageFacts
 
-# A partition from which nothing has come for so long counts as silent, microseconds.
+# A partition from which nothing has come for so long counts as silent, and as slow if records wait to be read, microseconds.
 SILENT_US = 2 * SECOND_US
 
 
@@ -114,6 +114,9 @@ def find_holds(facts: OutputFacts, now_us: int, due_us: int | None = None) -> tu
         return (stopped, *holds)
     if holds:
         return tuple(holds)
+    if facts.key is not None and not facts.lag:
+        # What a query has published of one substream it does not tell: it has read all that is there, and nothing holds that substream.
+        return ()
     remedy = "wait until it is read; tidegate status shows how fast, and more cores read faster"
     return (Hold(HoldCause.BEHIND, facts.stage.name, due_us, lag=facts.lag, remedy=remedy),)
 
@@ -160,7 +163,8 @@ def _partition_hold(partition: PartitionFacts, source: InputFacts, now_us: int, 
             f"produce to it, since silence moves no time here: {still}" if still else "it counts as silent as soon as the others move on"
         )
         return Hold(HoldCause.NEVER_SPOKE, name, due_us, place, until_us=None if still else by_floor_us, policy="late", remedy=remedy)
-    if partition.lag:
+    # Where records come all the time, some are always on their way: they hold nothing unless they wait.
+    if partition.lag and (partition.arrival_us == NEVER or now_us - partition.arrival_us > SILENT_US):
         remedy = "they are being read; tidegate status shows how fast"
         return Hold(HoldCause.SLOW, name, due_us, place, since_us=_known(partition.arrival_us), lag=partition.lag, remedy=remedy)
     largest_us = partition.largest_us if partition.substream is None else partition.substream.largest_us
@@ -168,7 +172,7 @@ def _partition_hold(partition: PartitionFacts, source: InputFacts, now_us: int, 
     if due_us > now_us:
         remedy = "the clock has to get there, or other events; tidegate explain shows which event was dated ahead"
         return Hold(HoldCause.AHEAD, name, due_us, place, key, newest_us, "early", until_us=None if still else by_floor_us, remedy=remedy)
-    is_silent = partition.is_estimated or now_us - partition.arrival_us > SILENT_US
+    is_silent = not partition.lag and (partition.is_estimated or now_us - partition.arrival_us > SILENT_US)
     if is_silent:
         until_us = None if still else by_floor_us
         remedy = f"produce to it, since silence moves no time here: {still}" if still else "its next event, or the late tolerance, ends it"
