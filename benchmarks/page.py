@@ -1,11 +1,14 @@
 """
 What the page costs, beside the running jobs of a folder: memory and processor time of its server, and frames a second in a real Chromium.
 
-Usage, in the folder of a tidegate.toml whose jobs run: python benchmarks/page.py INPUT [--minutes 10] [--idle 60] [--rate 10000]
+Usage, in the folder of a tidegate.toml whose jobs run:
+    python benchmarks/page.py INPUT [--minutes 10] [--idle 60] [--rate 10000] [--job PID]... [--turns 6]
 
 - Nobody looks for --idle seconds: the processor time that the server takes.
 - Then *Pipeline*, *Why* and *Time* of INPUT are open for --minutes, and records are produced to it at --rate a second (0: none): the
   server's memory every ten seconds, its processor time, and how many frames *Time* draws in each ten seconds.
+- Then, with --job PID (of a job's process; again for each), the pages are open and closed in turns of half a minute, --turns of each: the
+  processor time that the job and all its processes take for a thousand records, open against closed. A ratio needs no quiet machine.
 
 The figures are one JSON object on standard output. Records are objects with the event time in the field ``at``, and a car of one hundred.
 """
@@ -13,6 +16,7 @@ The figures are one JSON object on standard output. Records are objects with the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -20,19 +24,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 
+import psutil  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402 - after the path of the tests' browser
 from support.browser import Watched, open_browser  # noqa: E402 - the tests' browser
 
 from tidegate.platform.settings.load import load_assigned  # noqa: E402
 from tidegate.platform.stack.embedded import free_port  # noqa: E402
 
-LOOK_S = 10.0
+LOOK_S, TURN_S = 10.0, 30.0
 CARS = 100
 # Counts the frames that the browser draws.
 FRAMES = (
@@ -91,6 +97,8 @@ def main() -> int:
     asked.add_argument("--minutes", type=float, default=10.0)
     asked.add_argument("--idle", type=float, default=60.0)
     asked.add_argument("--rate", type=int, default=10_000)
+    asked.add_argument("--job", type=int, action="append", default=[])
+    asked.add_argument("--turns", type=int, default=6)
     given = asked.parse_args()
     [topic] = load_assigned(None, None).input(given.input).topics
     server, address = serve()
@@ -103,6 +111,38 @@ def main() -> int:
         server.wait()
     print(json.dumps(figures))
     return 1 if figures["complaints"] else 0
+
+
+def job_s(pids: Sequence[int]) -> float:
+    """Return the processor time of jobs and all their processes."""
+    spent_s = 0.0
+    for pid in pids:
+        job = psutil.Process(pid)
+        for each in (job, *job.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                spent_s += sum(each.cpu_times()[:2])
+    return spent_s
+
+
+def compare_turns(tabs: Sequence[Watched], paths: Sequence[str], pids: Sequence[int], turns: int, counts: list[int]) -> dict[str, Any]:
+    """Return the processor seconds of a job for a thousand records, with the pages open and closed, turn by turn, and their ratio."""
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(2 * turns):
+        # Open, closed, closed, open: what drifts falls on both alike.
+        is_open = turn % 4 in (0, 3)
+        for tab, path in zip(tabs, paths, strict=True):
+            tab.page.goto(tab.origin + path if is_open else "about:blank")
+        # A job answers a client for ten seconds after its last question.
+        tabs[0].page.wait_for_timeout(12_000)
+        before_s, before = job_s(pids), counts[0]
+        tabs[0].page.wait_for_timeout(TURN_S * 1_000)
+        spent[is_open].append((job_s(pids) - before_s) / max(counts[0] - before, 1) * 1_000)
+    means = {is_open: sum(each) / len(each) for is_open, each in spent.items()}
+    return {
+        "open_ms_per_1000": [round(each * 1000, 2) for each in spent[True]],
+        "closed_ms_per_1000": [round(each * 1000, 2) for each in spent[False]],
+        "open_against_closed": round(means[True] / means[False], 4),
+    }
 
 
 def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: threading.Event, counts: list[int]) -> dict[str, Any]:
@@ -129,6 +169,8 @@ def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: 
         lasted_s = time.monotonic() - began_s
         looking_percent = (processor_s(pid) - spent_s) / lasted_s * 100
         complaints = [each for tab in tabs for each in tab.complaints]
+        paths = "/pipeline", "/why", f"/time?name={given.input}"
+        cost = compare_turns(tabs, paths, given.job, given.turns, counts) if given.job else None
     later = looks[len(looks) // 2 :]
     return {
         "idle_cpu_percent": round(idle_percent, 2),
@@ -143,6 +185,7 @@ def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: 
         "produced_a_second": round(counts[0] / lasted_s),
         "minutes": round(lasted_s / 60, 1),
         "looks": looks,
+        "job_cpu": cost,
         "complaints": complaints,
     }
 

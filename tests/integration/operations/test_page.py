@@ -417,6 +417,9 @@ def test_every_figure_of_the_page_is_in_the_answer_of_its_command(pipeline: Pipe
     for address in ("/pipeline", "/time?name=cars", "/why?name=counts", "/tune?name=cars"):
         page = tab.go(address)
         expect(page.locator("[data-figure]").first).to_be_visible()
+        if address.startswith("/tune"):
+            # The page keeps the records that it has read: others have come since.
+            page.get_by_role("button", name="Read again").click()
 
         def differences(page: Page = page) -> list[Any]:
             found = page.evaluate("[...document.querySelectorAll('[data-figure]')].map(each => [each.dataset.figure, each.dataset.value])")

@@ -186,9 +186,9 @@ class ProgressStore:
             self._connection().hset(progress_key(ordered_topic), _HISTORY, to_text(entries, found.settings))
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
-        """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
+        """Ask a job for some seconds for details of each partition and of this many *substreams*; 0 takes none from who asks for more."""
         with translate_errors(self._settings.address):
-            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
+            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S, nx=not substreams)
 
     def ordered_topics(self) -> list[str]:
         """Return the topics whose writers have ever published, sorted."""

@@ -16,14 +16,13 @@ from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
 from query.output_plan import find_plan, window_of
 from query.plan.nodes import Plan
 from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.observe.detail_requests import SUBSTREAMS_MAX
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
 from tidegate.tools.why.facts import WORKING, InputFacts, OutputFacts, PartitionFacts, StageFacts
 
-# How many substreams of each partition a job is asked for, if one is looked for.
-_SUBSTREAMS = 10_000
 _ANSWER_S = 3.0
 
 
@@ -107,7 +106,7 @@ class Gathering:
         return _await(lambda: self._ask(topic), _ANSWER_S)
 
     def _ask(self, topic: str) -> tuple[JobProgress | None, bool]:
-        self._store.ask_details(topic, _SUBSTREAMS)
+        self._store.ask_details(topic, SUBSTREAMS_MAX)
         progress = self._store.read(topic)
         reports = [] if progress is None else [each for each in progress.partitions.values() if isinstance(each, IngestReport)]
         return progress, all(each.held_events is not None for each in reports)
