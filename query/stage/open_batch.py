@@ -51,7 +51,6 @@ class OpenBucket(Protocol):
     @property
     def is_finished(self) -> bool: ...
     def next_offset(self, log: int) -> int: ...
-    def read_to(self, log: int, end: int) -> None: ...
     def route(self, log: int, piece: DecodedRange) -> DecodedRange: ...
     def accept(self, log: int, piece: DecodedRange) -> None: ...
     def queue_results(self) -> bool: ...
@@ -76,7 +75,8 @@ class OpenBatch:
         for bucket in buckets:
             for log in bucket.logs:
                 self._readers_of.setdefault(log, []).append(bucket)
-        self._positions: dict[int, int] = {}
+        # The buckets of a task are saved together, so those that share a log stand at one offset of it.
+        self._positions = {log: readers[0].next_offset(log) for log, readers in self._readers_of.items()}
         self._logs = sorted(self._readers_of)
         self._parent = os.getppid()
         self._looked_s, self._told_s = 0.0, time.monotonic()
@@ -86,7 +86,6 @@ class OpenBatch:
         """Go on until the batch ends. Raises TidegateError as a batch of planned ranges does."""
         began_s = time.monotonic()
         try:
-            self._read_to_one_offset()
             while not self._is_over(time.monotonic(), began_s):
                 pieces, read_s = self._read(), time.monotonic()
                 if not pieces:
@@ -99,14 +98,6 @@ class OpenBatch:
                 time.sleep(max(read_s + round_s - now_s, 0))
         finally:
             request_end(self._folder)
-
-    def _read_to_one_offset(self) -> None:
-        """Let the buckets that share a log stand at one offset of it: after a batch that was cut off they may differ."""
-        for log, buckets in self._readers_of.items():
-            self._positions[log] = max(bucket.next_offset(log) for bucket in buckets)
-            for bucket in buckets:
-                bucket.read_to(log, self._positions[log])
-        self._write()
 
     def _is_over(self, now_s: float, began_s: float) -> bool:
         if now_s - began_s >= self._span_s or sum(bucket.bytes for bucket in self._buckets) >= self._plan.bytes_per_task:

@@ -198,11 +198,6 @@ class BucketRun:
         pause_at("walked")
         self._spend("acknowledge")
 
-    def read_to(self, log: int, end: int) -> None:
-        """Read a log up to the offset *end*, beyond the planned ranges."""
-        for _ in self._accept_pieces({log: (self.next_offset(log), end)}):
-            self._write_settled(self._bucket.settle())
-
     def route(self, log: int, piece: DecodedRange) -> DecodedRange:
         """Return a piece with what all buckets of an exchange need of it."""
         return self._bucket.route(log, piece)

@@ -6,6 +6,7 @@ from planted.bug import Bug
 
 _OPEN = "tests/ingest/stage/test_open_batch.py::"
 _CUT = _OPEN + "test_events_do_not_depend_on_where_open_batches_are_cut"
+_QUERY = "tests/query/stage/test_open_batch.py::test_results_do_not_depend_on_where_open_batches_are_cut"
 _ESTIMATES = _OPEN + "test_estimates_of_open_batches_and_of_the_planner_hold"
 
 OPENING = [
@@ -89,5 +90,41 @@ OPENING = [
         "all(until <= position.next_offset for _, until in",
         "all(until >= 0 for _, until in",
         _OPEN + "test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead",
+    ),
+    Bug(
+        "query-cti-before-acknowledgement",
+        "A CTI of an open query is sent only after the broker has acknowledged every result below it.",
+        5,
+        "query/stage/open_batch.py",
+        "        if any(have_results):\n            self._flush()\n",
+        "",
+        _QUERY,
+    ),
+    Bug(
+        "open-query-not-saved",
+        "The state of an open batch is saved before Spark commits it.",
+        6,
+        "query/stage/processor.py",
+        "        for run in runs:\n            run.save()\n",
+        "",
+        _QUERY,
+    ),
+    Bug(
+        "query-position-of-a-torn-batch",
+        "Where an open batch of a query that was not committed had come to is no position to read from.",
+        6,
+        "query/stage/planner.py",
+        "                start=start.positions[log],\n",
+        "                start=min(read_to(Path(self._plan.checkpoint), start.positions, math.inf)[log], until),\n",
+        _QUERY,
+    ),
+    Bug(
+        "open-query-passes-a-log",
+        "A round of an open query goes on where its last one ended, in each of its logs.",
+        6,
+        "query/stage/open_batch.py",
+        "        self._positions[log] = int(records.offset[-1]) + 1\n",
+        "        self._positions[log] = int(records.offset[-1]) + 2\n",
+        _QUERY,
     ),
 ]
