@@ -57,10 +57,10 @@ static inline const uint8_t *skip_plain(const uint8_t *at, const uint8_t *limit)
 #ifdef __SSE2__
     const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\'), space = _mm_set1_epi8(' ');
     for (; limit - at >= 16; at += 16) {
-        __m128i octets = _mm_loadu_si128((const __m128i *)at);
+        __m128i piece = _mm_loadu_si128((const __m128i *)at);
         /* Compared with their signs, bytes beyond ASCII are less than a space. */
-        __m128i special = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(octets, quote), _mm_cmpeq_epi8(octets, backslash)),
-                                       _mm_cmplt_epi8(octets, space));
+        __m128i special = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(piece, quote), _mm_cmpeq_epi8(piece, backslash)),
+                                       _mm_cmplt_epi8(piece, space));
         int mask = _mm_movemask_epi8(special);
         if (mask)
             return at + __builtin_ctz(mask);
