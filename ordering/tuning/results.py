@@ -76,14 +76,14 @@ class ResultChange:
 class EventWindows:
     """The windows of one shape over events; *group* is the number of each event's substream, rising from 0."""
 
-    def __init__(self, shape: WindowShape, own_us: Ints, group: Ints) -> None:
-        self.shape, self._own_us, self._group = shape, own_us, group
-        first, last = shape.numbers(own_us)
+    def __init__(self, shape: WindowShape, event_time_us: Ints, group: Ints) -> None:
+        self.shape, self._event_time_us, self._group = shape, event_time_us, group
+        first, last = shape.numbers(event_time_us)
         self._all = _merge(first, last, group)
 
     def compare(self, times_us: Ints, kept: Mask, before: tuple[Ints, Mask] | None = None) -> ResultChange:
         """Return what the times, of the events *kept*, change; *before* are times, and which events they keep, to compare with as well."""
-        changed = self._differences(self._own_us, np.ones(len(kept), dtype=np.bool_), times_us, kept)
+        changed = self._differences(self._event_time_us, np.ones(len(kept), dtype=np.bool_), times_us, kept)
         both = _merge(*(np.concatenate(pair) for pair in zip(self._all, changed, strict=True)))
         differ = None if before is None else _count(self._differences(*before, times_us, kept))
         return ResultChange(self.shape, _count(both), _count(changed), differ)
