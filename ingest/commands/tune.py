@@ -120,8 +120,8 @@ def _print(tuning: Tuning, share: float, *, is_input: bool) -> None:
 
     print_lines([describe_recording(tuning)])
     if tuning.arrival_clamps > _CLAMPS_TOLD * tuning.records:
-        told = f"{tuning.arrival_clamps:,} records arrive before an earlier one: their arrival counts as that one's"
-        standard_error().line(told if is_input else f"{told}; --by-arrival takes them in the order of arrival")
+        message = f"{tuning.arrival_clamps:,} records arrive before an earlier one: their arrival counts as that one's"
+        standard_error().line(message if is_input else f"{message}; --by-arrival takes them in the order of arrival")
     heads = ["moved", "dropped", "delay p50", "p99", "held", *(f"changed, {each.shape}" for each in tuning.now.results)]
     table = TextTable([TextColumn(""), *(TextColumn(head, is_right=True) for head in heads)], is_plain=True)
     if tuning.in_force is not None and tuning.tried_changes:

@@ -94,12 +94,12 @@ class CatchUp:
     def _check(self, partition: Partition, journaled: JournaledFacts) -> None:
         known, now_us = self._known, _wall_us()
         self._bounds.check_closed(partition, journaled.closed)
-        told = {
+        marks_by_kind = {
             FactKind.ESTIMATE: journaled.estimates,
             FactKind.IMPORT: journaled.imports,
             known.planning_kind: journaled.planning_times,
         }
-        for kind, marks in told.items():
+        for kind, marks in marks_by_kind.items():
             self._bounds.check_marks(partition, kind, marks, known.memory(partition), now_us)
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:

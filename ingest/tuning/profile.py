@@ -107,8 +107,8 @@ def _quantiles(quantiles: Quantiles) -> list[str]:
 
 def _error(path: Path, where: str, what: str) -> SettingError:
     fix, example = "measure it anew, or correct it", f"tidegate profile INPUT --write {path.name}"
-    told = f"{path.name} is no profile: {what}"
-    return SettingError(told, code="TG-PROFILE-FILE", where=f"{path}{': ' if where else ''}{where}", fix=fix, example=example)
+    message = f"{path.name} is no profile: {what}"
+    return SettingError(message, code="TG-PROFILE-FILE", where=f"{path}{': ' if where else ''}{where}", fix=fix, example=example)
 
 
 @dataclass(frozen=True, slots=True)

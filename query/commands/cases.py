@@ -62,8 +62,8 @@ def _as_dict(verdicts: list[CaseVerdict], broken: list[tuple[str, TidegateError]
     cases: list[dict[str, Any]] = []
     for verdict in verdicts:
         outputs = {name: _output_dict(output) for name, output in verdict.comparisons.items()}
-        told = {"case": verdict.case.name, "verdict": "good" if verdict.is_good else "differs", "outputs": outputs}
-        cases.append(told | ({"disturbed": verdict.broken_law or None} if verdict.case.disturbance else {}))
+        summary = {"case": verdict.case.name, "verdict": "good" if verdict.is_good else "differs", "outputs": outputs}
+        cases.append(summary | ({"disturbed": verdict.broken_law or None} if verdict.case.disturbance else {}))
     cases += [{"case": name, "verdict": "broken", "error": error.as_dict()} for name, error in broken]
     good = sum(verdict.is_good for verdict in verdicts)
     return {"good": good, "differ": len(verdicts) - good, "broken": len(broken), "cases": cases}

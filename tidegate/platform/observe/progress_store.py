@@ -26,10 +26,10 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ordering.errors import RefusedError, TidegateError
+from tidegate.basics.process_identity import has_ended, own_identity
 from tidegate.basics.secret_masking import scrub, scrub_error
 from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.platform.observe.logs import get_logger
-from tidegate.platform.observe.process_identity import has_ended, own_identity
 from tidegate.platform.observe.published_fields import (
     FieldError,
     HistoryFields,

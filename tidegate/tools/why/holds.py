@@ -178,16 +178,16 @@ def _partition_hold(partition: PartitionFacts, source: InputFacts, now_us: int, 
         remedy = f"produce to it, since silence moves no time here: {still}" if still else "its next event, or the late tolerance, ends it"
         return Hold(HoldCause.SILENT, name, due_us, place, key, newest_us, "late", partition.arrival_us, until_us, remedy=remedy)
     if newest_us is not None and newest_us > due_us and (partition.substream is not None or not source.has_substreams):
-        told = f"reorder = {format_duration(reorder_us)}"
+        policy = f"reorder = {format_duration(reorder_us)}"
         remedy = f"an event at {format_tick(due_us + reorder_us + 1)} or later, or arrivals until the late tolerance, end it"
-        return Hold(HoldCause.REORDER, name, due_us, place, key, newest_us, told, partition.arrival_us, by_floor_us, remedy=remedy)
-    told = "late = off" if late_us is None else f"late = {format_duration(late_us)}"
+        return Hold(HoldCause.REORDER, name, due_us, place, key, newest_us, policy, partition.arrival_us, by_floor_us, remedy=remedy)
+    policy = "late = off" if late_us is None else f"late = {format_duration(late_us)}"
     cause = HoldCause.SUBSTREAM if partition.substream is not None else HoldCause.LATE
     if source.has_substreams and partition.substream is None:
         remedy = "all substreams are as far only when arrivals are beyond the late tolerance; a smaller late is faster"
     else:
         remedy = "its next event, or arrivals until the late tolerance, end it"
-    return Hold(cause, name, due_us, place, key, newest_us, told, partition.arrival_us, by_floor_us, remedy=remedy)
+    return Hold(cause, name, due_us, place, key, newest_us, policy, partition.arrival_us, by_floor_us, remedy=remedy)
 
 
 def _known(us: int) -> int | None:

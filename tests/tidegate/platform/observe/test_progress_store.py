@@ -13,7 +13,7 @@ import redis
 from support.valkey_server import Server
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.platform.observe import process_identity
+from tidegate.basics import process_identity
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import BucketReport, IngestReport
