@@ -1,7 +1,7 @@
 """
 Whole queries on a file, one core: a pattern of rows over 1,000 keys, a function in JavaScript, SpikeAndDip with 120 rows of history.
 
-Usage: python benchmarks/patterns.py [--events 300000]
+Usage: python benchmarks/patterns.py [--events 300000] [--write FILE]: with --write it makes the events alone, for peers/flink_patterns.py.
 
 Events are read, put in order, computed and written, as by ``tidegate local``; a query that only passes events on is measured beside them.
 Time of the processor counts, and the best of three rounds: a busy machine only adds to a round.
@@ -37,7 +37,12 @@ def main() -> None:
     """Print events a second of each query."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=300_000)
-    count = parser.parse_args().events
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    count = options.events
+    if options.write is not None:
+        write_events(options.write, count)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "functions").mkdir()
