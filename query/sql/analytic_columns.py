@@ -6,13 +6,14 @@ Law: an expression over these columns equals the expression with the functions i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ordering.ticks import format_duration
 from query.plan.nodes import Analyze
-from query.sql.scopes import slot
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.syntax.errors import Source
-from tidegate.language.expressions.tree import Analytic, Expr, replace_parts
+from tidegate.language.expressions.tree import Analytic, Expr, Slot, replace_parts
 
 
 def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
@@ -29,9 +30,15 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
             raise source.error("WINDOW", analytic.offset, message, fix="shorten it, or raise query.window_max in the settings")
 
 
-def over_columns(expr: Expr, analyzed: Analyze) -> Expr:
-    """Return *expr* with each analytic function replaced by its column in the rows of *analyzed*."""
+def over_columns(analyzed: Analyze) -> Callable[[Expr], Expr]:
+    """Return a function that replaces each analytic function in an expression by its column in the rows of *analyzed*."""
     width = len(analyzed.child.columns)
-    return replace_parts(
-        expr, lambda part: slot(analyzed, width + analyzed.analytics.index(part), part.offset) if isinstance(part, Analytic) else None
-    )
+    slots = {
+        analytic: Slot(place, column.name, static_kind(column.expr))
+        for place, (analytic, column) in enumerate(zip(analyzed.analytics, analyzed.columns[width:], strict=True), start=width)
+    }
+
+    def column_of(part: Expr) -> Expr | None:
+        return replace(slots[part], offset=part.offset) if isinstance(part, Analytic) else None
+
+    return lambda expr: replace_parts(expr, column_of)

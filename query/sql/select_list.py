@@ -91,21 +91,22 @@ def star_of(node: exp.Expr) -> tuple[str, ...] | None:
 @dataclass
 class _SelectList:
     source: Source
-    _entries: list[tuple[str, Expr, bool]] = field(default_factory=list)
+    # By their names in lower case; rows whose columns are not known have a number beside it. The last is whether a star gave it.
+    _entries: dict[tuple[str, int], tuple[str, Expr, bool]] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return tuple(Column(name, expr) for name, expr, _ in self._entries)
+        return tuple(Column(name, expr) for name, expr, _ in self._entries.values())
 
     def add(self, name: str, expr: Expr, node: exp.Expr) -> None:
-        if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
+        key = (name.lower(), 0)
+        if key in self._entries and not self._entries[key][2]:
             fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
             raise self.source.error("NAME", node, f"two columns are named {name}", fix=fix)
-        self._entries = [entry for entry in self._entries if entry[0].lower() != name.lower()]
-        self._entries.append((name, expr, False))
+        self._entries.pop(key, None)
+        self._entries[key] = (name, expr, False)
 
     def spread(self, columns: Sequence[tuple[str, Expr]]) -> None:
         """Add the columns of a star."""
         for name, expr in columns:
-            if name == STAR or not any(name.lower() == other.lower() for other, _, _ in self._entries):
-                self._entries.append((name, expr, True))
+            self._entries.setdefault((name.lower(), len(self._entries) if name == STAR else 0), (name, expr, True))

@@ -145,7 +145,7 @@ class SelectBinder:
         refuse_long(analytics, self.source, self.window_us_max)
         assert not isinstance(child, (Scan, Filter))
         analyzed = Analyze(child, analytics)
-        return analyzed, bound.transform(lambda expr: over_columns(expr, analyzed))
+        return analyzed, bound.transform(over_columns(analyzed))
 
     def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
         refuse_new_names_in_where(select, relations, self.source)

@@ -278,4 +278,5 @@ def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
 
 def _column(windows: pa.Table, name: str) -> Ints:
     """Return a state column, zeros if it does not occur."""
-    return ticks(windows, name) if name in windows.column_names else np.zeros(windows.num_rows, dtype=np.int64)
+    # Not column_names: a list of all of them would be made for each.
+    return ticks(windows, name) if windows.schema.get_field_index(name) >= 0 else np.zeros(windows.num_rows, dtype=np.int64)

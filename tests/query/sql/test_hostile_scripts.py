@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from support.query_runs import values
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_outputs
+from query.testing.run_query import run_query
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
 
@@ -27,6 +30,20 @@ DOUBLING = ", ".join(f"s{n} AS (SELECT a FROM s{n - 1} UNION SELECT a FROM s{n -
 SCRIPTS |= {
     "a chain of steps": f"WITH s0 AS (SELECT a FROM i), {CHAIN} SELECT a FROM s899",
     "steps that double": f"WITH s0 AS (SELECT a FROM i), {DOUBLING} SELECT a FROM s59",
+}
+CHOICES = [f"WHEN a = {n} THEN 'the text that a column has where a is {n}'" for n in range(1_600)]
+SCRIPTS |= {"a choice among 1,600": f"SELECT CASE {' '.join(CHOICES)} END AS x FROM i"}
+LONG = "whose_name_says_what_it_is_so_that_the_script_has_a_hundred_kilobytes"
+# Scripts of about 100 kB that are taken.
+TAKEN = {
+    "columns": "SELECT " + ", ".join(f"a + {n} AS c{n}_{LONG}" for n in range(1_000)) + " INTO out FROM i TIMESTAMP BY at",
+    "aggregates": "SELECT "
+    + ", ".join(f"SUM(a + {n}) AS c{n}_{LONG}" for n in range(1_000))
+    + " INTO out FROM i TIMESTAMP BY at GROUP BY TumblingWindow(second, 10)",
+    "functions that look back": "SELECT "
+    + ", ".join(f"LAG(a, {n % 9 + 1}) OVER (LIMIT DURATION(minute, {n + 1})) AS c{n}_{LONG}" for n in range(800))
+    + " INTO out FROM i TIMESTAMP BY at",
+    "comments": "-- what somebody thought\n" * 4_000 + "SELECT a INTO out FROM i TIMESTAMP BY at",
 }
 PATTERNS = {
     "LIKE": "SELECT a FROM i WHERE a LIKE '" + "%a" * 10_000 + "'",
@@ -59,6 +76,24 @@ def code_of(script: str) -> str:
 def test_what_is_too_big_is_refused_for_its_size(script: str) -> None:
     """Sizes are looked at before trees are built from text, and before statements are built from trees."""
     assert code_of(script) == "TG-QUERY-SIZE"
+
+
+@pytest.mark.parametrize("script", [SCRIPTS["a choice among 1,600"], f"SELECT a FROM i WHERE CASE {' '.join(CHOICES[:150])} END"])
+def test_an_error_does_not_repeat_the_whole_script(script: str) -> None:
+    """Its message has a few lines at most, however long the expression is that it is about."""
+    with pytest.raises(QueryError) as caught:
+        bind_outputs(parse_script(script), [InputSchema("i")], into="out")
+    assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize("script", TAKEN.values(), ids=list(TAKEN))
+def test_a_script_of_a_hundred_kilobytes_that_is_taken_is_planned_and_runs_in_seconds(script: str) -> None:
+    """Of the processor: nothing grows with the square of its length."""
+    assert 80_000 < len(script) < 120_000
+    began_s = time.process_time()
+    run = run_query(script, {"i": [{"at": f"2001-01-01T00:00:0{n}Z", "a": n} for n in range(5)]}, cuts=None)
+    assert all(run.results_by_output.values())
+    assert time.process_time() - began_s < 30
 
 
 @pytest.mark.parametrize("script", PATTERNS.values(), ids=list(PATTERNS))

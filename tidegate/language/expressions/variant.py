@@ -78,8 +78,8 @@ class Variant:
 
 def from_columns(table: pa.Table, name: str) -> Variant:
     """Read a variant that :meth:`Variant.columns` wrote into *table*."""
-    present = set(table.column_names)
-    parts: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
+    places = {kind: table.schema.get_field_index(f"{name}_{kind.value}") for kind in VALUE_KINDS}
+    parts: dict[Kind, pa.ChunkedArray] = {kind: table.column(place) for kind, place in places.items() if place >= 0}
     return Variant.of(table.num_rows, parts)
 
 

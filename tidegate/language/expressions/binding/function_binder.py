@@ -28,6 +28,7 @@ from tidegate.language.expressions.functions.catalog import (
     REFUSED,
     WINDOWS,
 )
+from tidegate.language.expressions.functions.conversions import TooLong
 from tidegate.language.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.language.expressions.functions.definition import ARGUMENTS_MAX, Function
 from tidegate.language.expressions.functions.geography import missing_packages
@@ -39,6 +40,9 @@ from tidegate.language.expressions.tree import Aggregate, Call, CaseFolded, Cast
 
 # A number is refused where a time is needed: the script must say its unit and its zero, as in Stream Analytics.
 _NUMBERS_AS_TIMES = {QueryReason.NOT_CONVERTIBLE.text(kind.asa_name, Kind.DATETIME.asa_name) for kind in (Kind.BIGINT, Kind.FLOAT)}
+
+# The fix for an expression that is too long.
+SHORTER = "write shorter expressions; JOIN a long list of values as reference data"
 
 
 class FunctionBinder(ABC):
@@ -254,6 +258,8 @@ class FunctionBinder(ABC):
             check_kinds(expr)
             if isinstance(expr, Zoned) and expr.arg.parts:
                 check_kinds(expr.arg)
+        except TooLong as problem:
+            raise self.source.error("SIZE", node, str(problem), fix=SHORTER) from None
         except KindMismatch as problem:
             fix, example = "convert with CAST or TRY_CAST", "CAST(delay AS bigint)"
             if problem.reason in _NUMBERS_AS_TIMES:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from tidegate.language.expressions.binding.function_binder import FunctionBinder, callee
+from tidegate.language.expressions.binding.function_binder import SHORTER, FunctionBinder, callee
 from tidegate.language.expressions.binding.local_times import ZONE_EXAMPLE, at_zone, bind_zone
 from tidegate.language.expressions.evaluation.static_kinds import check_size
 from tidegate.language.expressions.functions import column_functions, extension_aggregates
@@ -67,7 +67,6 @@ _TYPES = {
     "ARRAY": Kind.ARRAY,
 }
 
-_SHORTER = "write shorter expressions; JOIN a long list of values as reference data"
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Clauses without aggregates in which analytic functions may stand.
 _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
@@ -98,7 +97,7 @@ class ScalarBinder(FunctionBinder):
             try:
                 check_size(expr)
             except TooLong as problem:
-                raise self.source.error("SIZE", node, str(problem), fix=_SHORTER) from None
+                raise self.source.error("SIZE", node, str(problem), fix=SHORTER) from None
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
         bound = self.bind(node, event_clause=clause if clause in ("WHERE", "ON") else "")

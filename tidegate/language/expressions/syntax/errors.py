@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
 
 # Longest name for which a similar one is sought: the time grows with the square of the length, and no keyword is as long.
 _COMPARED_LETTERS_MAX = 100
+# The longest message of an error.
+_MESSAGE_CHARACTERS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class Source:
     def error(self, code: str, place: exp.Expr | int, message: str, *, fix: str = "", example: str = "") -> QueryError:
         """Return the error at *place*: a node of the script's tree, or an offset (-1: the script as a whole)."""
         offset = place if isinstance(place, int) else offset_of(place)
+        if len(message) > _MESSAGE_CHARACTERS_MAX:
+            # It repeats an expression, which may be as long as the script.
+            message = f"{message[:_MESSAGE_CHARACTERS_MAX]} ..."
         return QueryError(message, code=f"TG-QUERY-{code}", where=self.location(offset), fix=fix, example=example)
 
     def not_yet(self, place: exp.Expr | int, construct: str, *, fix: str = "", example: str = "") -> QueryError:
