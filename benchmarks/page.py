@@ -20,6 +20,7 @@ import contextlib
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -177,7 +178,7 @@ def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: 
         "looking_cpu_percent": round(looking_percent, 1),
         "memory_mb": {"first": looks[0][1], "last": looks[-1][1], "most": max(memory for _, memory, _ in looks)},
         # Over the second half, when caches are warm.
-        "growth_mb_an_hour": round((later[-1][1] - later[0][1]) / max(later[-1][0] - later[0][0], 1) * 3600, 1),
+        "growth_mb_an_hour": round(statistics.linear_regression(*zip(*(look[:2] for look in later), strict=True)).slope * 3600, 1),
         "frames_a_second": {
             "least": min(frames for *_, frames in looks),
             "median": sorted(frames for *_, frames in looks)[len(looks) // 2],

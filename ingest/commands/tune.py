@@ -73,6 +73,7 @@ def tune(
     from ingest.tuning.tuning import Tuner
     from ordering.policies import Policies
     from ordering.tuning.results import WindowShape
+    from tidegate.platform.observe import logs
     from tidegate.platform.observe.drawing import check_plot, write_picture
     from tidegate.platform.settings.load import load_assigned
 
@@ -81,6 +82,7 @@ def tune(
         check_plot(plot)
     shapes = [WindowShape.parse(each) for each in window or ()]
     settings = load_assigned(config, assign)
+    logs.configure(settings.logging.format, settings.logging.level)
     has_topic = names_input(settings, name)
     own = settings.input(name).policies() if has_topic else Policies()
     given = {"early": early, "late": late, "reorder": reorder}

@@ -186,9 +186,14 @@ class ProgressStore:
             self._connection().hset(progress_key(ordered_topic), _HISTORY, to_text(entries, found.settings))
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
-        """Ask a job for some seconds for details of each partition and of this many *substreams*; 0 takes none from who asks for more."""
+        """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
         with translate_errors(self._settings.address):
-            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S, nx=not substreams)
+            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
+
+    def watch(self, ordered_topic: str) -> None:
+        """Let the job tell more often for some seconds how far it is; its stages pass over this, and a question stays."""
+        with translate_errors(self._settings.address):
+            self._connection().set(question_key(ordered_topic), _json({"substreams": -1}), ex=QUESTION_VALID_S, nx=True)
 
     def ordered_topics(self) -> list[str]:
         """Return the topics whose writers have ever published, sorted."""
@@ -280,8 +285,7 @@ def _history_field(job_field: str) -> str:
 
 def _instance_histories(fields: Mapping[str, str]) -> dict[str, _Stored]:
     """Return what each sink of an output has left, by the field of its history; refused starts are in the field that all share."""
-    names = [name for name in fields if name == _HISTORY or name.startswith(_INSTANCE_HISTORY)]
-    return {name: _parse_stored(fields.get(name.replace(_INSTANCE_HISTORY, _INSTANCE, 1)), fields[name]) for name in names}
+    return {name: _parse_stored(None, text) for name, text in fields.items() if name == _HISTORY or name.startswith(_INSTANCE_HISTORY)}
 
 
 @dataclass(slots=True)

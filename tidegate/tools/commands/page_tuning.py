@@ -55,7 +55,9 @@ class _Asked:
         try:
             self.process.stdin.write(json.dumps(question) + "\n")
             self.process.stdin.flush()
-            line = self.process.stdout.readline()
+            # Whatever else a library may print, an answer is an object.
+            while (line := self.process.stdout.readline()) and not line.startswith("{"):
+                pass
         except OSError:
             line = ""
         finally:

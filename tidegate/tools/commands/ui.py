@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,11 +86,20 @@ def ui(
     )
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Says that there is no pandas: pyarrow would load it, 50 MB, to recognize its values, of which this server has none."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the page does without pandas", name=name)
+
+
 def _spare_memory() -> None:
     """
-    Let all threads allocate from two arenas, where the C library has such: answers are computed in many threads, and each would keep what
-    it has freed.
+    Load nothing that this server does not need, and let all threads allocate from two arenas, where the C library has such: answers are
+    computed in many threads, and each would keep what it has freed.
     """
+    sys.meta_path.insert(0, _WithoutPandas())
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 

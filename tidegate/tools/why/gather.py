@@ -50,7 +50,7 @@ class Gathering:
             what, fix = f"nothing says which query writes {name}", "set the output's query, or list it in [queries]"
             raise RefusedError(what, code="TG-WHY-QUERY", where=f"outputs.{name}", fix=fix, example=f'query = "{name}.sql"')
         # Who is asked tells sooner how far it is.
-        self._store.ask_details(topic, 0)
+        self._store.watch(topic)
         progress = self._progress_of(name, topic)
         buckets = [] if progress is None else [each for each in progress.partitions.values() if isinstance(each, BucketReport)]
         complete_us = min((each.complete_us for each in buckets), default=NEVER)
@@ -101,7 +101,7 @@ class Gathering:
         """Return the progress of an ingest job, with its substreams if one is looked for and the job answers soon."""
         progress = self._store.read(topic)
         if key is None or progress is None or not progress.is_alive(now_us // MILLISECOND_US):
-            self._store.ask_details(topic, 0)
+            self._store.watch(topic)
             return progress
         return _await(lambda: self._ask(topic), _ANSWER_S)
 
