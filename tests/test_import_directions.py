@@ -33,7 +33,8 @@ tidegate  tidegate.basics
 tidegate.basics.visible_text
 tidegate.basics.own_packages  tidegate.basics.early_stop  tidegate.basics.lean_imports
 tidegate.basics.bounded_files  tidegate.basics.fault_points  tidegate.basics.native_parts  tidegate.basics.secret_masking
-tidegate.basics.budget  tidegate.basics.process_identity  tidegate.basics.access_rights  tidegate.basics.dead_letter_reasons  tidegate.basics.safe_path
+tidegate.basics.budget  tidegate.basics.process_identity
+tidegate.basics.access_rights  tidegate.basics.dead_letter_reasons  tidegate.basics.safe_path
 tidegate.basics.unnamed_servers  tidegate.basics.package_offers
 
 tidegate.language
