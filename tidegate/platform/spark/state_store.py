@@ -8,18 +8,22 @@ in memory and store are equal; after an older or failed attempt they differ. Onl
 from __future__ import annotations
 
 import gc
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import cache
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from ordering.model.state import Delta
 from tidegate.platform.spark.deferred import Deferred
+from tidegate.platform.spark.launch.allocator import FreedMemory
 from tidegate.platform.spark.privates import select_state_key
+
+if TYPE_CHECKING:  # the model is imported where there is state of it
+    from ordering.model.state import Delta
 
 Value = TypeVar("Value")
 
@@ -118,6 +122,12 @@ def _freeze_imports() -> None:
     gc.freeze()
 
 
+@cache
+def _freed_memory() -> FreedMemory:
+    """Return the one of this process."""
+    return FreedMemory(time.monotonic(), time.process_time())
+
+
 class StageProcessor(StatefulProcessor):
     """
     A job's stateful stage as Spark calls it.
@@ -152,3 +162,4 @@ class StageProcessor(StatefulProcessor):
         """End the task's work; readers and producers stay open. An exception here fails the task before its commit."""
         if self._stage is not None:
             self._stage.complete()
+            _freed_memory().give_back_in_silence(time.monotonic(), time.process_time())

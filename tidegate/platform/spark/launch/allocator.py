@@ -7,13 +7,14 @@ locks and sweeps its free lists. jemalloc saves a third of the job's CPU; the C 
 
 A column of a batch has tens of megabytes. Arrow's own allocator and numpy ask for huge pages, which the kernel clears each time. By default
 every allocator returns a freed column to the kernel and gets it again, which was 40 % of a query worker's CPU. The settings below keep
-freed columns in the process, so a worker's memory stays at its peak.
+freed columns in the process while it works. After some silence it gives them back (:class:`FreedMemory`).
 
 Law: results do not depend on the allocator. An allocator that the user has preloaded or tuned is kept. A missing jemalloc is no error.
 """
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import re
 import subprocess
@@ -27,6 +28,10 @@ _JEMALLOC = "narenas:4,dirty_decay_ms:-1,oversize_threshold:0,lg_extent_max_acti
 # No piece is kept in the fast lists, which must be swept if another thread frees. Columns of up to 256 MiB stay with the process.
 _KEPT_BYTES = 2**28
 _C_LIBRARY = f"glibc.malloc.mxfast=0:glibc.malloc.mmap_threshold={_KEPT_BYTES}:glibc.malloc.trim_threshold={_KEPT_BYTES}"
+# A process that was busy for less than this part of so many seconds is silent.
+_SILENCE_S, _BUSY = 20.0, 0.1
+# jemalloc's name for all of its heaps together.
+_ALL_HEAPS = 4096
 _LDCONFIG = Path("/sbin/ldconfig")
 _COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
 
@@ -51,3 +56,33 @@ def find_jemalloc() -> str | None:
     known = subprocess.run([_LDCONFIG, "-p"], capture_output=True, check=False).stdout.decode(errors="replace")
     found = re.search(r"^\s*(libjemalloc\.so\S*) ", known, re.MULTILINE)
     return found and found[1]
+
+
+class FreedMemory:
+    """
+    The freed memory that this process keeps: it goes back to the kernel in silence, so that a burst costs memory for a minute and not for
+    ever. A busy process would get it again at once. Clocks are parameters, seconds.
+    """
+
+    def __init__(self, now_s: float, cpu_s: float) -> None:
+        self._looked_s, self._cpu_s = now_s, cpu_s
+
+    def give_back_in_silence(self, now_s: float, cpu_s: float) -> bool:
+        """Give it back if the process has done little since the last look, some seconds ago; return whether it has. Called after a task."""
+        passed_s, busy_s = now_s - self._looked_s, cpu_s - self._cpu_s
+        if passed_s < _SILENCE_S:
+            return False
+        self._looked_s, self._cpu_s = now_s, cpu_s
+        is_silent = busy_s < _BUSY * passed_s
+        if is_silent:
+            give_back()
+        return is_silent
+
+
+def give_back() -> None:
+    """Give the memory that is free in this process back to the kernel, if its allocator can."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallctl"):
+        library.mallctl(b"arena.%d.purge" % _ALL_HEAPS, None, None, None, ctypes.c_size_t(0))
+    elif hasattr(library, "malloc_trim"):
+        library.malloc_trim(ctypes.c_size_t(0))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.platform.spark.launch import allocator
-from tidegate.platform.spark.launch.allocator import allocator_environment
+from tidegate.platform.spark.launch.allocator import FreedMemory, allocator_environment, give_back
 
 COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
 
@@ -72,3 +72,48 @@ def test_the_loader_is_asked_for_jemalloc(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(allocator, "_LDCONFIG", tmp_path / "nowhere")
     monkeypatch.setattr(ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
     assert allocator.find_jemalloc() == "libjemalloc.so.2"
+
+
+BURST = """\
+from pathlib import Path
+from tidegate.platform.spark.launch.allocator import give_back
+
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+before = resident_mb()
+burst = [bytearray(1_000_000) for _ in range(300)]
+pins = [bytearray(2_000) for _ in range(100)]
+peak = resident_mb()
+del burst
+kept = resident_mb()
+give_back()
+print(before, peak, kept, resident_mb())
+"""
+
+
+def test_memory_of_a_burst_is_kept_until_it_is_given_back() -> None:
+    """By the allocator that workers have on this machine."""
+    environment = {**os.environ, **allocator_environment({})}
+    told = subprocess.run([sys.executable, "-c", BURST], env=environment, capture_output=True, text=True, check=True)
+    before, peak, kept, after = map(float, told.stdout.split())
+    assert peak > before + 290
+    assert kept > before + 200, "a busy worker would get it again at once"
+    assert after < before + 60
+
+
+def test_only_a_silent_process_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks every twenty seconds: it is silent if it was busy for less than a tenth of them."""
+    given = list[float]()
+    monkeypatch.setattr(allocator, "give_back", lambda: given.append(1))
+    memory = FreedMemory(100.0, 5.0)
+    assert not memory.give_back_in_silence(119.0, 5.1), "it has just looked"
+    assert not memory.give_back_in_silence(121.0, 8.0), "it was busy"
+    assert not memory.give_back_in_silence(140.0, 8.1)
+    assert memory.give_back_in_silence(142.0, 8.5)
+    assert given == [1]
+
+
+def test_every_allocator_lets_itself_be_asked() -> None:
+    """Nothing happens where nothing is free."""
+    give_back()
