@@ -51,7 +51,7 @@ test-deep: install  ## the laws with many more examples, every case through Kafk
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)
 
-faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|queries|chains|zombie
+faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|queries|chains|run|zombie
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 

@@ -1,7 +1,7 @@
 """
 Run the fault campaign on the real stack: ``make faults``, ``KILLS=200``, ``SEED=7``, ``ONLY=zombie``, ``MINUTES=30``.
 ``ONLY=queries`` plays rounds of the query campaign (:mod:`faults.queries`), ``ONLY=chains`` of that over chains of stages
-(:mod:`faults.chains`); ``--rounds`` says how many.
+(:mod:`faults.chains`), ``ONLY=run`` of all stages in one process (:mod:`faults.pipelines`); ``--rounds`` says how many.
 
 Every fault is told as soon as it was got over and checked; in the end there is a table of all kinds. The exit code is 1 if a
 law was broken. The seed draws data, variants and faults; the moments at which they strike are the machine's.
@@ -28,6 +28,7 @@ from faults.chain_campaign import run_chains  # noqa: E402
 from faults.kills import draw_kill  # noqa: E402
 from faults.lives import STALL_S  # noqa: E402
 from faults.matrix import run_matrix  # noqa: E402
+from faults.pipelines import run_pipelines  # noqa: E402
 from faults.play import Episode, Fault, Outcome, Struck, can_fill_disks, play  # noqa: E402
 from faults.query_campaign import run_queries  # noqa: E402
 from faults.report import print_report  # noqa: E402
@@ -124,8 +125,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the fault campaign on the real stack.")
     parser.add_argument("--kills", type=int, default=200, help="how many kill -9")
     parser.add_argument("--seed", type=int, default=None, help="draws data, variants and faults; default: another each time")
-    parser.add_argument("--only", default="", help="kills, matrix, queries, chains, or part of a trouble's name")
-    parser.add_argument("--rounds", type=int, default=8, help="how many rounds of --only queries (four have every kind of query) or chains")
+    parser.add_argument("--only", default="", help="kills, matrix, queries, chains, run, or part of a trouble's name")
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="how many rounds of --only queries (four have every kind of query), chains or run"
+    )
     parser.add_argument("--per-s", type=int, default=150, help="records a second")
     parser.add_argument("--bound-s", type=float, default=STALL_S, help="no new CTI for so many seconds after a fault is a stall")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further episode after so many minutes")
@@ -140,6 +143,8 @@ def main() -> int:
         return run_queries(folder, seed, arguments.rounds, arguments.minutes)
     if arguments.only == "chains":
         return run_chains(folder, seed, arguments.rounds, arguments.minutes)
+    if arguments.only == "run":
+        return run_pipelines(folder, seed, arguments.rounds, arguments.minutes)
     wanted = [trouble for trouble in TROUBLES if arguments.only.lower() in trouble.name.lower()] if arguments.only != "kills" else []
     if arguments.only not in ("", "kills") and not wanted:
         parser.error(f"no trouble is named {arguments.only}: " + ", ".join(trouble.name for trouble in TROUBLES))
