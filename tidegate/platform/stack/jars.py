@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from ordering.errors import TidegateError
 
@@ -170,6 +169,9 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
 
 
 def _ivy_settings(cache: Path) -> str:
+    # `status` never comes here, and the module takes long to load.
+    from xml.sax.saxutils import quoteattr
+
     # Without POMs and Ivy's own checksums it is four times as fast; the pins already fix every version and checksum.
     mirror = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
     root = f" root={quoteattr(mirror)}" if mirror else ""
