@@ -112,6 +112,7 @@ class RunningInput:
         ]
 
     def accept_reports(self, reports: list[IngestReport]) -> dict[str, Any]:
+        self._open_reports.end(reports)
         self._stage_progress.accept_reports(reports)
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)

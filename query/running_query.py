@@ -103,6 +103,7 @@ class RunningQuery:
 
     def accept_reports(self, reports: list[BucketReport]) -> dict[str, Any]:
         """Take the reports of a batch, before Spark commits it; return the summary so far."""
+        self._open_reports.end(reports)
         keep_positions(self.folder, reports)
         self._advance_open(reports)
         reports = self.progress.accept_reports(reports)

@@ -100,12 +100,13 @@ class IngestStage:
             write_ctis(WORKER.producer(self._plan.kafka), settings.ordered_topic, ctis)
 
         with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
-            OpenBatch(self._plan, ranges, publish, self._tell).run()
+            OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch)).run()
         return [opened.report(self._close(opened), batch) for opened in ranges]
 
-    def _tell(self, opened: OpenRange) -> None:
+    def _tell(self, opened: OpenRange, batch: int) -> None:
         # Costs, breaks and jumps are those of a whole batch: the report at its end has them.
-        report = replace(opened.walk.report(self._question.substreams()), seconds={}, breaks=BrokenPolicies(), jump=None)
+        told = opened.report(opened.walk.report(self._question.substreams()), batch)
+        report = replace(told, seconds={}, breaks=BrokenPolicies(), jump=None)
         with suppress(OSError):
             write_report(Path(self._plan.checkpoint), report.number, report.to_json())
 

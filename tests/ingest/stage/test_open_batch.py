@@ -649,12 +649,18 @@ def test_a_job_that_cannot_keep_batches_open_is_told_why(master: str, others: in
 
 def test_the_driver_reads_each_report_of_an_open_batch_once(tmp_path: Path) -> None:
     """What an earlier run has left is old."""
-    report = IngestReport("raw", 1, number=3, next_offset=7, totals={"events_in": 7})
+    report = IngestReport("raw", 1, number=3, next_offset=7, totals={"events_in": 7}, open_batch=2)
     write_report(tmp_path, report.number, report.to_json())
     reports = OpenReports(tmp_path, IngestReport.of_json)
     assert reports.read_new() == []
     newer = replace(report, next_offset=9)
     write_report(tmp_path, newer.number, newer.to_json())
     assert (reports.read_new(), reports.read_new()) == ([newer], [])
+    reports.end([replace(newer, open_batch=3)])
+    write_report(tmp_path, newer.number, replace(newer, open_batch=3).to_json())
+    assert reports.read_new() == [], "that batch has ended, and its end was reported"
+    reports.end([replace(newer, open_batch=-1)])
+    write_report(tmp_path, newer.number, replace(newer, open_batch=5).to_json())
+    assert reports.read_new() == [replace(newer, open_batch=5)]
     (tmp_path / "open_report_4.json").write_text("{")
     assert reports.read_new() == []

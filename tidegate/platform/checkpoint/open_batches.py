@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.spark.offset_log import checkpoint_state
@@ -23,7 +23,15 @@ _END_FILE, _STOP_FILE, _REPORT = "end_batch", "stop_batches", "open_report_"
 # How long a stop waits for the end of an open batch, seconds, and how often it looks.
 _END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
 
-Report = TypeVar("Report")
+
+class _Report(Protocol):
+    """A report that names its batch, if that stays open; else -1."""
+
+    @property
+    def open_batch(self) -> int: ...
+
+
+Report = TypeVar("Report", bound=_Report)
 
 
 def request_end(folder: Path) -> None:
@@ -73,16 +81,22 @@ class OpenReports(Generic[Report]):
     def __init__(self, folder: Path, parse: Callable[[str], Report]) -> None:
         self._folder, self._parse = folder, parse
         self._seen_ns = dict(self._changes())
+        # The last open batch whose end was reported.
+        self._ended_batch = -1
+
+    def end(self, reports: Iterable[Report]) -> None:
+        """Note that batches have ended, by the *reports* at their end: what their tasks have told before is outdated."""
+        self._ended_batch = max([self._ended_batch, *(report.open_batch for report in reports)])
 
     def read_new(self) -> list[Report]:
-        """Return the reports that were written since the last call."""
+        """Return the reports of batches that are open, as far as they were written since the last call."""
         reports = []
         for file, changed_ns in self._changes():
             if self._seen_ns.get(file) != changed_ns:
                 self._seen_ns[file] = changed_ns
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     reports.append(self._parse(file.read_text()))
-        return reports
+        return [report for report in reports if report.open_batch > self._ended_batch]
 
     def _changes(self) -> list[tuple[Path, int]]:
         changes = []
