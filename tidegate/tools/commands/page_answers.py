@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
@@ -41,10 +42,11 @@ _TICK = re.compile(r"-?\d{1,19}")
 def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) -> Mapping[str, Any]:
     """Return what the page can ask, by name; *folder* is that of the configuration, *flags* lead commands to the same settings."""
     followers: dict[str, Follower] = {}
+    brokers = Brokers(settings)
     return {
-        "pipeline": lambda _: find_pipeline(settings, folder),
-        "time": lambda asked: find_times(settings, asked, followers),
-        "why": lambda asked: find_why(settings, folder, asked),
+        "pipeline": lambda _: find_pipeline(settings, folder, brokers),
+        "time": lambda asked: find_times(settings, asked, followers, brokers),
+        "why": lambda asked: find_why(settings, folder, asked, brokers),
         "messages": lambda asked: find_messages(settings, asked),
         "event": lambda asked: find_event(settings, flags, asked),
         "tune": Tunings(settings, folder, flags),
@@ -53,25 +55,44 @@ def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) ->
     }
 
 
-def find_pipeline(settings: Settings, folder: Path) -> dict[str, Any]:
+class Brokers:
+    """The one client of the brokers for the answers that pages follow: a client has threads, and is gone only long after its use."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._lock = settings, Lock()
+        self._admin: Admin | None = None
+
+    def connect(self) -> Admin:
+        """Return the client of brokers that answer. Raises as :meth:`Admin.connect`, soon: brokers that do not answer are to be named."""
+        from tidegate.platform.kafka.admin import Admin
+
+        with self._lock:
+            if self._admin is None:
+                kafka = self._settings.kafka
+                self._admin = Admin.connect(kafka.model_copy(update={"connect_timeout_us": min(kafka.connect_timeout_us, _GLANCE_US)}))
+                return self._admin
+        self._admin.check_reachable()
+        return self._admin
+
+
+def find_pipeline(settings: Settings, folder: Path, brokers: Brokers) -> dict[str, Any]:
     """Return the jobs as ``tidegate status --format json`` has them, and the graph of the pipeline."""
     from tidegate.tools.commands.status import read_jobs
 
     shown = {job.name: job.as_dict() for job in read_jobs(settings, [], time.time_ns() // 1_000_000)}
     try:
-        graph = _find_graph(settings, folder, shown)
+        graph = _find_graph(settings, folder, shown, brokers)
     except UnreachableError as error:
         # The jobs are known without Kafka, whose absence may be why one looks.
         return {"jobs": list(shown.values()), "graph": None, "trouble": scrub(str(error))}
     return {"jobs": list(shown.values()), "graph": graph, "trouble": ""}
 
 
-def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _find_graph(settings: Settings, folder: Path, shown: dict[str, dict[str, Any]], brokers: Brokers) -> dict[str, Any]:
     from query.output_plan import find_plan
-    from tidegate.platform.kafka.admin import Admin
     from tidegate.tools.page.graph import make_graph
 
-    admin = Admin.connect(settings.kafka)
+    admin = brokers.connect()
     inputs = {name: _input_places(settings, name, admin) for name in settings.inputs}
     reads = {}
     for name, output in settings.outputs.items():
@@ -92,14 +113,13 @@ def _input_places(settings: Settings, name: str, admin: Admin) -> InputPlaces:
     return InputPlaces(topics, tuple(f"{topic}-{number}" for topic, number in places if ends[topic, number] == 0))
 
 
-def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str, Follower]) -> dict[str, Any]:
+def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str, Follower], brokers: Brokers) -> dict[str, Any]:
     """
     Return the newest events and watermarks of an input, or those before a time, as ``tidegate watermarks INPUT --plot FILE.json`` has them;
     and the events that are held. Times are microseconds.
     """
     from ingest.commands.journal import name_partitions
     from ordering.ticks import INFINITY
-    from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe.progress_store import ProgressStore
     from tidegate.platform.observe.reports import IngestReport
     from tidegate.tools.staircase.figures import make_figures
@@ -110,7 +130,7 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
     table = settings.input(name)
     before_us, from_us, until_us = (_read_tick(asked, each) for each in ("before", "from", "until"))
     number, key = _read_tick(asked, "number"), asked["key"].encode() if asked.get("key") else None
-    admin = Admin.connect(settings.kafka)
+    admin = brokers.connect()
     topic = admin.require(table.ordered_topic, "start the stage that writes it")
     kafka = settings.kafka.client_properties()
     if before_us is None:
@@ -235,13 +255,12 @@ def run_command(command: Sequence[str], codes: Sequence[int] = (0,)) -> list[Any
     return found
 
 
-def find_why(settings: Settings, folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+def find_why(settings: Settings, folder: Path, asked: Mapping[str, str], brokers: Brokers) -> dict[str, Any]:
     """
     Return what the next results of an output wait for, or those of a time or of a substream, as ``tidegate why --format json`` has it, and
     the same in words.
     """
     from tidegate.platform.checkpoint.output_start import parse_time_flag
-    from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe.progress_store import ProgressStore
     from tidegate.tools.why.command import as_dict
     from tidegate.tools.why.gather import Gathering
@@ -250,8 +269,7 @@ def find_why(settings: Settings, folder: Path, asked: Mapping[str, str]) -> dict
     name = asked.get("name", "")
     settings.output(name)
     at_us = parse_time_flag(asked["at"], "at") if asked.get("at") else None
-    # Brokers that do not answer are the cause, and are to be named soon.
-    admin = Admin.connect(settings.kafka.model_copy(update={"connect_timeout_us": min(settings.kafka.connect_timeout_us, _GLANCE_US)}))
+    admin = brokers.connect()
     now_us = time.time_ns() // 1_000
     with ProgressStore(settings.redis) as store:
         facts = Gathering(settings, admin, store, folder).output_facts(name, now_us, asked.get("key") or None, at_us)
