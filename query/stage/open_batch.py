@@ -37,7 +37,7 @@ _WAIT_MS = 100
 # How often requests are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so many times as long as its work, within these bounds, seconds.
-_ROUND_OF_WORK, _ROUND_MIN_S, _ROUND_MAX_S = 4, 0.002, 0.05
+_ROUND_OF_WORK, _ROUND_MIN_S, _ROUND_MAX_S = 2, 0.002, 0.05
 _TELL_EVERY_S = 1.0
 
 
