@@ -77,7 +77,7 @@ def test_java_is_found_as_the_scripts_find_it(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.touch(0o755)
-    assert java_program({"JAVA_HOME": str(tmp_path)}) == str(java)
+    assert Path(java_program({"JAVA_HOME": str(tmp_path)})) == java
 
 
 def start(folder: Path, program: str) -> StartingJvm:
