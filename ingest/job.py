@@ -100,7 +100,7 @@ def _open_batches(spark: SparkSession, settings: Settings, plan: IngestPlan) -> 
     forget_stop(Path(plan.checkpoint))
     reason = why_closed(plan, str(spark.sparkContext.master))
     if reason:
-        _log.warning("batches do not stay open, batch_span has no effect", input=plan.settings.name, reason=reason)
+        _log.info("batches do not stay open", input=plan.settings.name, reason=reason)
         return plan
     return replace(plan, stays_open=True)
 

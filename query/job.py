@@ -170,6 +170,6 @@ def _open_batches(spark: SparkSession, settings: Settings, plan: QueryPlan) -> Q
     forget_stop(Path(plan.checkpoint))
     reason = TASK_SLOTS.keep(f"query {plan.name}", plan.tasks, str(spark.sparkContext.master))
     if reason:
-        _log.warning("batches do not stay open, batch_span has no effect", output=plan.name, reason=reason)
+        _log.info("batches do not stay open", output=plan.name, reason=reason)
         return plan
     return replace(plan, batch_span_us=settings.query.batch_span_us)

@@ -242,7 +242,7 @@ class InputSettings(Table):
         "and reads some partitions at a time, in turns.",
     )
     batch_span_us: Duration = Field(
-        default=0,
+        default=30 * SECOND_US,
         description="How long a batch at the end of its topics stays open: meanwhile it goes on reading, ordering and writing, so records "
         "wait for no batch. 0s: each batch reads a planned range. The events are the same.",
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ordering.ticks import DAY_US
+from ordering.ticks import DAY_US, SECOND_US
 from tidegate.platform.settings.kinds import Duration, Kind, Size
 from tidegate.platform.settings.tables.base import Count, Table
 
@@ -24,7 +24,7 @@ class QuerySettings(Table):
         "after so many, however large records are. Tasks that run at the same time share them.",
     )
     batch_span_us: Duration = Field(
-        default=0,
+        default=30 * SECOND_US,
         description="How long a batch at the end of its topics stays open: meanwhile it goes on reading, computing and writing, so events "
         "wait for no batch. 0s: each batch reads a planned range. The results are the same.",
     )
