@@ -21,10 +21,10 @@ from tidegate.platform.spark.task_slots import TaskSlots, master_of
 )
 def test_a_local_session_gets_slots_for_open_batches_by_itself(master: str, with_open_batches: str) -> None:
     """A task of an open batch keeps its slot and mostly waits: the number of cores is no bound for such tasks."""
-    spark, inputs = {"master": master}, {"rides": {"topic": "rides"}}
-    assert master_of(Settings(spark=spark, inputs=inputs)) == master
-    assert master_of(Settings(spark=spark, inputs=inputs, query={"batch_span": "30s"})) == with_open_batches
-    assert master_of(Settings(spark=spark, inputs={"rides": {"topic": "rides", "batch_span": "30s"}})) == with_open_batches
+    spark, closed = {"master": master}, {"rides": {"topic": "rides", "batch_span": "0s"}}
+    assert master_of(Settings(spark=spark, inputs=closed, query={"batch_span": "0s"})) == master
+    assert master_of(Settings(spark=spark, inputs=closed)) == with_open_batches
+    assert master_of(Settings(spark=spark, inputs={"rides": {"topic": "rides"}}, query={"batch_span": "0s"})) == with_open_batches
 
 
 def test_a_slot_is_left_for_stages_that_keep_none() -> None:
