@@ -95,7 +95,9 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Follow the ordered topic until told to end."""
         while not self.done.is_set():
-            messages = self._consumer.consume(10_000, 0.01)
+            # It waits for the first one alone: what has come is taken at once.
+            messages = self._consumer.consume(1, 0.01)
+            messages += self._consumer.consume(10_000, 0) if messages else []
             now_us = time.time_ns() // 1000
             headers = [message.headers()[0][1] for message in messages if message.error() is None]
             events = [header for header in headers if len(header) == EVENT_HEADER_BYTES]

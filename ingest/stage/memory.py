@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ingest.config import IngestPlan
 from ingest.journal.client import JournalClient
+from tidegate.platform.checkpoint.open_batches import GrowingSpans
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.worker import WORKER
 
@@ -18,6 +19,7 @@ class JobMemory:
         self.journal: JournalClient | None = None
         # The client that an open batch asks for ends; None: none has asked.
         self.admin: Admin | None = None
+        self.spans = GrowingSpans()
         # How long the last task waited for acknowledgements, seconds: part of its next report.
         self._waited_s = 0.0
 

@@ -137,8 +137,8 @@ class OpenBatch:
     ) -> None:
         self._plan, self._ranges, self._publish, self._tell = plan, ranges, publish, tell
         self._folder = Path(plan.checkpoint)
-        self._span_s = plan.settings.batch_span_us / SECOND_US
         self._memory = memory = JobMemory.of(plan)
+        self._span_s = memory.spans.take_s(plan.settings.batch_span_us / SECOND_US)
         admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
         self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)

@@ -14,6 +14,7 @@ from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
 from sinks.base import Sink
 from sinks.registry import make_sinks
+from tidegate.platform.checkpoint.open_batches import GrowingSpans
 from tidegate.platform.kafka.worker import WORKER
 
 
@@ -21,6 +22,7 @@ class JobMemory:
     """The memory of one job in this process (:meth:`tidegate.platform.kafka.worker.Worker.memory`)."""
 
     def __init__(self) -> None:
+        self.spans = GrowingSpans()
         self.shared_reads = SharedReads()
         # By output; by bucket, since a worker may run many batches of a bucket, and the first records are those of all of them.
         self._sinks: dict[int, list[Sink]] = {}

@@ -25,6 +25,7 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US
 from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
+from query.stage.memory import JobMemory
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
@@ -70,7 +71,7 @@ class OpenBatch:
     def __init__(self, plan: QueryPlan, buckets: Sequence[OpenBucket], worker: Worker, end_request: str, tell: Callable[[], None]) -> None:
         self._plan, self._buckets, self._worker, self._end_request, self._tell = plan, buckets, worker, end_request, tell
         self._folder = Path(plan.checkpoint)
-        self._span_s = plan.batch_span_us / SECOND_US
+        self._span_s = JobMemory.of(plan).spans.take_s(plan.batch_span_us / SECOND_US)
         self._readers_of: dict[int, list[OpenBucket]] = {}
         for bucket in buckets:
             for log in bucket.logs:

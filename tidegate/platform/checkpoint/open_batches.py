@@ -20,6 +20,8 @@ from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.spark.offset_log import checkpoint_state
 
 _END_FILE, _STOP_FILE, _REPORT = "end_batch", "stop_batches", "open_report_"
+# The span of the first open batch of a job in a process, seconds.
+_FIRST_SPAN_S = 1.0
 # How long a stop waits for the end of an open batch, seconds, and how often it looks.
 _END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
 
@@ -32,6 +34,23 @@ class _Report(Protocol):
 
 
 Report = TypeVar("Report", bound=_Report)
+
+
+class GrowingSpans:
+    """
+    How long the open batches of a job last in this process: each twice as long as the one before, up to the span that is set.
+
+    Between two batches records wait for Spark's JVM, which needs three times as long for the first as for the sixth: by then it has
+    compiled what it runs there. So the first batches are short, while a job that has just started is not at its head for long anyway.
+    """
+
+    def __init__(self) -> None:
+        self._next_s = _FIRST_SPAN_S
+
+    def take_s(self, span_s: float) -> float:
+        """Return the span of the next batch, seconds; *span_s* is the one that is set."""
+        taken_s, self._next_s = min(self._next_s, span_s), 2 * self._next_s
+        return taken_s
 
 
 def request_end(folder: Path) -> None:
