@@ -4,8 +4,8 @@ Counts of NULL in the columns that a query reads, over the last minutes, from a 
 A field that is renamed upstream is no error: it is NULL from then on. So running jobs count, and
 :mod:`tidegate.platform.metrics.null_shares` tells.
 
-Law: no result depends on the counts, which are not saved with the bucket. Of each piece at most ``SAMPLE_RECORDS`` records are parsed once
-more, so the cost does not grow with the load.
+Law: no result depends on the counts, which are not saved with the bucket. Of a piece at most ``SAMPLE_RECORDS`` records are parsed once
+more, and of the small pieces of an open batch some are passed over, so the cost does not grow with the load.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tidegate.platform.observe.reports import ColumnNulls, InputNulls
 from tidegate.records.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
 
 SAMPLE_RECORDS = 256
+# After a piece was looked at, other pieces of its input are passed over for so long.
+_PAUSE_S = 0.1
 # Counts are kept in two parts of this length, the present one and the one before: "the last minutes" are two to five.
 _PART_S = 150.0
 
@@ -53,17 +55,22 @@ class NullCounts:
         self._part_began_s = now_s()
         self._present: dict[str, _Counts] = {}
         self._before: dict[str, _Counts] = {}
+        # By input: when the next piece is looked at.
+        self._next_s: dict[str, float] = {}
         self._fields: dict[str, list[Field]] = {}
         self._readers: dict[str, PayloadReader] = {}
 
     def look_at(self, input: str, payloads: pa.ChunkedArray, payload_format: PayloadFormat = JSON) -> None:
-        """Count a sample of a piece: its newest records."""
+        """Count a sample of a piece, its newest records, unless one has just been counted."""
+        if self._now_s() < self._next_s.get(input, 0.0) or not len(payloads):
+            return
+        self._next_s[input] = self._now_s() + _PAUSE_S
         self._turn()
         if input not in self._fields:
             self._fields[input] = list(leaves_read(self._plans, input, Field))
             self._readers[input] = reader_of(payload_format)
         fields = self._fields[input]
-        if not fields or not len(payloads):
+        if not fields:
             return
         sample = combine_column(payloads.slice(max(len(payloads) - SAMPLE_RECORDS, 0)))
         columns = self._readers[input].extract(sample, fields).columns
