@@ -71,11 +71,14 @@ def test_open_queries_micro_batches_and_kills_write_what_one_run_writes(kind: st
         append(0)
         job = start("10m")
         wait_for(job, 1)
-        batches = job.batches
+        ended = []
         for number in (1, 2):
+            batches = job.batches
             append(number)
             wait_for(job, number + 1)
-        assert job.batches - batches <= 1, "these results were written within an open batch"
+            ended.append(job.batches - batches)
+        # The first batches are short.
+        assert 0 in ended, "results were written within an open batch"
         job.kill()
         append(3)
         job = start("0s")
