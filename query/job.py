@@ -33,6 +33,7 @@ from query.start.survey import configured_output, survey_run, survey_topics
 from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.known_topics import KnownTopics
+from tidegate.platform.checkpoint.offset_log import last_batches
 from tidegate.platform.checkpoint.open_batches import forget_stop
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import record_run
@@ -44,7 +45,6 @@ from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.deferred import Deferred
-from tidegate.platform.spark.offset_log import last_batches
 
 if TYPE_CHECKING:  # what only prepares or describes a job needs no Spark
     from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
 
 def _open_batches(spark: SparkSession, settings: Settings, plan: QueryPlan) -> QueryPlan:
     """Return the plan, with open batches if ``batch_span`` asks for them and the job can have them."""
-    from tidegate.platform.spark.task_slots import TASK_SLOTS
+    from tidegate.platform.spark.launch.task_slots import TASK_SLOTS
 
     if not settings.query.batch_span_us or plan.until_end:
         return plan

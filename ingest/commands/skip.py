@@ -142,7 +142,7 @@ def _refuse_running(settings: Settings, plan: IngestPlan) -> None:
 def _passed_positions(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
     from ingest.journal.skip_book import passed_positions
     from ingest.offsets import IngestOffset
-    from tidegate.platform.spark.offset_log import last_batches, read_offset
+    from tidegate.platform.checkpoint.offset_log import last_batches, read_offset
 
     folder = Path(plan.checkpoint)
     stored = read_offset(folder, last_batches(folder)[1])

@@ -27,10 +27,10 @@ from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.ordered_topic.promises import Promises, last_promises
 from tidegate.platform.checkpoint.binding import check_same_topics
+from tidegate.platform.checkpoint.offset_log import last_batches, read_offset
 from tidegate.platform.checkpoint.open_batches import request_end
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.input_topics import match_topics
-from tidegate.platform.spark.offset_log import last_batches, read_offset
 
 # How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US

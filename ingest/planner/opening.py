@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from ingest.config import IngestPlan, Partition
 from ingest.offsets import IngestOffset
-from tidegate.platform.spark.task_slots import TASK_SLOTS, TaskSlots
+from tidegate.platform.spark.launch.task_slots import TASK_SLOTS, TaskSlots
 
 
 def why_closed(plan: IngestPlan, master: str, kept_slots: TaskSlots = TASK_SLOTS) -> str:

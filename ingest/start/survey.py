@@ -22,11 +22,11 @@ from ordering.protocol.journal import ImpossibleFactError
 from tidegate.ordered_topic.promises import has_ended
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.platform.checkpoint.damage import check_whole, read_json
+from tidegate.platform.checkpoint.offset_log import checkpoint_state, last_batches, read_offset
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
-from tidegate.platform.spark.offset_log import checkpoint_state, last_batches, read_offset
 from tidegate.records.fields import FieldReader
 from tidegate.records.payloads.formats import PayloadFormat
 

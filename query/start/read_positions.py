@@ -27,9 +27,9 @@ from query.stage.open_positions import read_to
 from query.start.settling import settle_log
 from tidegate.ordered_topic.decode import decode, decode_ctis
 from tidegate.ordered_topic.tails import TAIL_RECORDS
+from tidegate.platform.checkpoint.offset_log import last_batches, read_offset
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
-from tidegate.platform.spark.offset_log import last_batches, read_offset
 
 
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:

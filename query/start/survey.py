@@ -23,11 +23,11 @@ from sinks.file_places import absolute_place
 from tidegate.ordered_topic.promises import has_ended
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.platform.checkpoint.damage import check_whole
+from tidegate.platform.checkpoint.offset_log import checkpoint_state
 from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
-from tidegate.platform.spark.offset_log import checkpoint_state
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 # In the checkpoint's folder once the job has come to its end.

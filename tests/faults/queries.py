@@ -35,9 +35,9 @@ from ordering.ticks import format_tick
 from query.stage.offsets import QueryOffset
 from query.stage.open_positions import least_offsets
 from tidegate.basics.fault_points import POINTS
+from tidegate.platform.checkpoint.offset_log import read_offset
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.reports import BucketReport
-from tidegate.platform.spark.offset_log import read_offset
 from tidegate.platform.stack.embedded import EmbeddedStack
 
 START_US, TICK_US, UNIT = 1_709_251_200_000_000, 1_000, "ms"

@@ -46,7 +46,7 @@ from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import event_headers
 from tidegate.platform.observe.reports import IngestReport
-from tidegate.platform.spark.task_slots import TaskSlots
+from tidegate.platform.spark.launch.task_slots import TaskSlots
 
 A, B = ("raw", 0), ("raw", 1)
 EVENTS = 120

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError
-from tidegate.platform.spark.offset_log import checkpoint_state, damaged_log
+from tidegate.platform.checkpoint.offset_log import checkpoint_state, damaged_log
 
 
 def read_json(file: Path) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from tidegate.platform.checkpoint.binding import replace_text
-from tidegate.platform.spark.offset_log import checkpoint_state
+from tidegate.platform.checkpoint.offset_log import checkpoint_state
 
 _END_FILE, _STOP_FILE, _REPORT = "end_batch", "stop_batches", "open_report_"
 # The span of the first open batch of a job in a process, seconds.

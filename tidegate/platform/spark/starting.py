@@ -24,9 +24,9 @@ from tidegate.platform.spark.launch.launch_files import launch_files
 from tidegate.platform.spark.launch.lean_python import lean_python
 from tidegate.platform.spark.launch.private_folder import make_private_folder
 from tidegate.platform.spark.launch.python_host import end_hosts, start_host
+from tidegate.platform.spark.launch.task_slots import master_of
 from tidegate.platform.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf, spark_home
 from tidegate.platform.spark.privates import JVM_MODULE_OPTIONS, LOOKUP_PROGRAM_VARIABLE, NO_LOOKUP_PROGRAM
-from tidegate.platform.spark.task_slots import master_of
 
 # The file of a job's folder to which the JVM and the workers write; :mod:`.worker_log` follows it.
 WORKER_LOG = "spark.log"

@@ -33,7 +33,7 @@ from tidegate.platform.observe.stopping import Stop
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
-from tidegate.platform.spark.task_slots import TASK_SLOTS
+from tidegate.platform.spark.launch.task_slots import TASK_SLOTS
 from tidegate.records.result_columns import Column
 
 _READY_PAUSE_S = 0.25

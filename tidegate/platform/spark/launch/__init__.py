@@ -1,5 +1,5 @@
 """
-Starting Spark's processes: the folders and files of one job, and a small and frugal Python for its workers.
+Starting Spark's processes: the folders, files and task slots of one job, and a small and frugal Python for its workers.
 
-Only the rest of ``tidegate.platform.spark`` comes here.
+Beside the rest of ``tidegate.platform.spark`` only those come here who open batches.
 """

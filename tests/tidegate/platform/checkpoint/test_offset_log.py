@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.platform.spark.offset_log import checkpoint_state, last_batches, read_offset
+from tidegate.platform.checkpoint.offset_log import checkpoint_state, last_batches, read_offset
 
 
 def spark_files(folder: Path, offsets: list[str], commits: list[str]) -> Path:

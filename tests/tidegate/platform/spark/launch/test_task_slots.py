@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.platform.settings.load import Settings
-from tidegate.platform.spark.task_slots import TaskSlots, master_of
+from tidegate.platform.spark.launch.task_slots import TaskSlots, master_of
 
 
 @pytest.mark.parametrize(
