@@ -20,7 +20,12 @@ class IngestProgress:
     def __init__(self, total: int) -> None:
         self.total = total or None
         self._partitions: dict[int, IngestReport] = {}
-        self._first: tuple[float, int] | None = None
+        # When the first reports came, seconds; by roster number, how many events the first report of a partition had counted.
+        self._began_s: float | None = None
+        self._first_events: dict[int, int] = {}
+        self._turns = 0
+        # What the last call of pop_news has seen.
+        self._known: tuple[object, ...] = ()
         self._seconds: Counter[str] = Counter()
         self.batches = 0
 
@@ -29,13 +34,15 @@ class IngestProgress:
         self.accept_open(reports)
         for report in reports:
             self._seconds.update(report.seconds)
-        if self._first is None:
-            self._first = time.monotonic(), self.totals()["events_in"]
 
     def accept_open(self, reports: list[IngestReport]) -> None:
         """Take the reports of a batch that is still open."""
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._partitions = {**self._partitions, **{report.number: report for report in reports}}
+        self._turns += 1
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+        self._first_events = {**{report.number: report.totals.get("events_in", 0) for report in reports}, **self._first_events}
 
     @property
     def has_begun(self) -> bool:
@@ -49,11 +56,15 @@ class IngestProgress:
         return totals
 
     def rate(self) -> float | None:
-        """Return events per second since the end of the first batch, which includes the start of workers; None before the second."""
-        if self._first is None or self.batches < 2:
+        """Return events per second since the first reports, which include the start of workers; None before the second ones."""
+        if self._began_s is None or self._turns < 2:
             return None
-        since, before = self._first
-        return (self.totals()["events_in"] - before) / max(time.monotonic() - since, 1e-9)
+        return (self.totals()["events_in"] - sum(self._first_events.values())) / max(time.monotonic() - self._began_s, 1e-9)
+
+    def pop_news(self) -> bool:
+        """Return whether counts or times are others than at the last call."""
+        known, self._known = self._known, (self.totals(), self.frontier_us, sum(report.held for report in self._partitions.values()))
+        return known != self._known
 
     @property
     def frontier_us(self) -> int:

@@ -32,24 +32,23 @@ class IngestRun:
     def __init__(self, prepared: Sequence[tuple[IngestPlan, Recovery]], settings: Settings, spark: EarlySession, *, as_json: bool) -> None:
         self._settings, self._spark, self._as_json = settings, spark, as_json
         self._cluster = Cluster(settings, Path(prepared[0][0].checkpoint), spark.get)
-        waiting, at_fault = self._cluster.waiting, set[str]()
-        self._inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault, waiting) for plan, recovery in prepared]
         self._metrics = Metrics(settings.metrics.port, settings.metrics.host)
+        shared = self._metrics, set[str](), self._cluster.waiting
+        self._inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), *shared) for plan, recovery in prepared]
 
     def run(self, title: str, worker_log: WorkerLog, *, isolates: bool) -> None:
         """Return when all inputs have ended, or a signal asks for it. TidegateError: one failed; with *isolates* the others went on."""
         records = sum(running.progress.total or 0 for running in self._inputs)
         with stop_on_signal() as stop, live_line(standard_error(), title, records) as show, ExitStack() as open_:
             for running in self._inputs:
-                policies = running.plan.settings.policies()
-                self._metrics.add_input(running.name, policies.reorder_us, policies.late_us)
-                self._metrics.accept_reports(running.name, running.read_last_reports())
                 open_.enter_context(running)
 
             def on_tick() -> None:
                 worker_log.follow()
                 for running in self._inputs:
-                    self._metrics.accept_reports(running.name, running.read_open_reports())
+                    summary = running.accept_open_reports()
+                    if summary is not None and self._as_json:
+                        print_json({"event": "progress", **summary})
                 self._set_metrics()
                 show(self._line(), sum(running.progress.totals()["events_in"] for running in self._inputs))
 
@@ -65,13 +64,11 @@ class IngestRun:
 
         def on_reports(reports: list[IngestReport]) -> None:
             summary = running.accept_reports(reports)
-            self._metrics.accept_reports(running.name, reports)
             if self._as_json:
                 print_json({"event": "batch", **summary})
 
         def on_failure(failure: TidegateError) -> None:
             running.fail(failure)
-            self._metrics.fail_input(running.name)
             # Others go on in this process; this one may be mended and started alone meanwhile.
             release(folder)
             if self._as_json:

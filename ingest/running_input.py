@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from ingest.config import IngestPlan
@@ -15,11 +16,12 @@ from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 from tidegate.platform.checkpoint.open_batches import OpenReports, stop_and_wait
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
-from tidegate.platform.observe.reports import IngestReport, JumpReport
+from tidegate.platform.observe.reports import IngestReport, JumpReport, Watermark
 from tidegate.platform.observe.traces import trace_batch
 from tidegate.platform.settings.shown_table import show_table
 
@@ -30,14 +32,21 @@ class RunningInput:
 
     Args:
         ask_ends: Asks the brokers for ends, and refuses replaced topics.
+        metrics: Those of the process.
         at_fault: The names of the inputs that made the process fail; all inputs share this set.
         wait_for_spark: Returns a text while the process waits for Spark's workers, else an empty one.
     """
 
     def __init__(
-        self, plan: IngestPlan, recovery: Recovery, ask_ends: AskEnds, at_fault: set[str], wait_for_spark: Callable[[], str]
+        self,
+        plan: IngestPlan,
+        recovery: Recovery,
+        ask_ends: AskEnds,
+        metrics: Metrics,
+        at_fault: set[str],
+        wait_for_spark: Callable[[], str],
     ) -> None:
-        self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
+        self.plan, self.name, self._metrics, self._at_fault = plan, plan.settings.name, metrics, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
@@ -54,6 +63,8 @@ class RunningInput:
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
         self._open_reports = OpenReports(folder, IngestReport.of_json)
+        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have told.
+        self._accepting = Lock()
         self._jump: JumpReport | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
@@ -71,6 +82,9 @@ class RunningInput:
             idle_estimates=bool(self.plan.estimates),
             journal=self.plan.redis.address,
         )
+        policies = self.plan.settings.policies()
+        self._metrics.add_input(self.name, policies.reorder_us, policies.late_us)
+        self._metrics.accept_reports(self.name, self._read_last_reports())
         self._watch.__enter__()
         self._publisher.__enter__()
         return self
@@ -86,11 +100,12 @@ class RunningInput:
         """End this input with *failure*, and publish that; other inputs of the process may go on."""
         self.failure = failure
         self._at_fault.add(self.name)
+        self._metrics.fail_input(self.name)
         self._log.error("this input has failed", error=failure)
         self._watch.__exit__()
         self._publisher.__exit__(type(failure), failure, None)
 
-    def read_last_reports(self) -> list[IngestReport]:
+    def _read_last_reports(self) -> list[IngestReport]:
         """
         Return the last reports before this start, if the job continues from its checkpoint. A partition that was never read has an empty
         report, so that it has metrics too and an alert can show its silence.
@@ -112,11 +127,15 @@ class RunningInput:
         ]
 
     def accept_reports(self, reports: list[IngestReport]) -> dict[str, Any]:
-        self._open_reports.end(reports)
+        """Take the reports of a batch, before Spark commits it; return the summary so far."""
         self._stage_progress.accept_reports(reports)
         self._batch_costs.accept_reports(reports)
-        self.progress.accept_reports(reports)
-        self._publisher.publish(reports)
+        with self._accepting:
+            self._open_reports.end(reports)
+            told = [*reports, *self._silent_reports(reports)]
+            self.progress.accept_reports(told)
+            self.progress.pop_news()
+            self._publish(told)
         trace_batch(f"ingest {self.name}", {"input": self.name, "ordered_topic": self.plan.settings.ordered_topic}, reports)
         jumps = [report.jump for report in reports if report.jump is not None]
         if jumps:
@@ -126,17 +145,40 @@ class RunningInput:
             finding = self._breaks.finding
             self._log.warning("many events break a policy", found=finding["in_words"], fix=finding["fix"])
         self._publisher.update_job(breaks=self._breaks.finding)
-        self._watch.advance({report.place: report.next_offset for report in reports})
         return self.summary()
 
-    def read_open_reports(self) -> list[IngestReport]:
-        """Return what the tasks of an open batch have reported since the last call, and publish it. Called about once a second."""
-        reports = self._open_reports.read_new() if self.plan.settings.batch_span_us else []
-        if reports:
+    def accept_open_reports(self) -> dict[str, Any] | None:
+        """
+        Take what the tasks of an open batch have reported since the last call; return the summary if it has changed. Called about once a
+        second.
+        """
+        if not self.plan.settings.batch_span_us:
+            return None
+        with self._accepting:
+            reports = self._open_reports.read_new()
+            if not reports:
+                return None
             self.progress.accept_open(reports)
-            self._publisher.publish(reports)
-            self._watch.advance({report.place: report.next_offset for report in reports})
-        return reports
+            self._publish(reports)
+            return self.summary() if self.progress.pop_news() else None
+
+    def _publish(self, reports: list[IngestReport]) -> None:
+        self._publisher.publish(reports)
+        self._metrics.accept_reports(self.name, reports)
+        self._watch.advance({report.place: report.next_offset for report in reports})
+
+    def _silent_reports(self, reports: list[IngestReport]) -> list[IngestReport]:
+        """
+        Return, with the first *reports* of a new topic, a report for each partition that has no record: no micro-batch would report it.
+        """
+        if self.progress.has_begun or self.catching_up.recovery.kind is not RecoveryKind.NEW:
+            return []
+        told, ends = {report.place for report in reports}, self.catching_up.ends
+        return [
+            IngestReport(*partition, number, watermark=Watermark(cause="nothing"))
+            for number, partition in enumerate(self.plan.partitions)
+            if partition not in told and ends.get(partition, 0) == 0
+        ]
 
     def check(self) -> None:
         """Use the newest ends from the brokers. Called about once a second. Raises RefusedError: a topic was replaced."""

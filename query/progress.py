@@ -30,8 +30,12 @@ class QueryProgress:
         # By open gap: how long the brokers had answered when it was first seen, seconds; and the end of its partition a minute later.
         self._gaps_since_s: dict[Gap, float] = {}
         self._gap_ends: dict[Gap, int] = {}
-        # When the first reports came, seconds, and how many events had been accepted by then.
-        self._first: tuple[float, int] | None = None
+        # When the first reports came, seconds; by bucket, how many events its first report had counted.
+        self._began_s: float | None = None
+        self._first_events: dict[int, int] = {}
+        self._turns = 0
+        # What the last call of pop_news has seen.
+        self._known: tuple[object, ...] = ()
         self._reported_absent: set[tuple[str, str]] = set()
         self._found_null: set[tuple[str, str]] = set()
         self._recent_delays = RecentDelays()
@@ -51,8 +55,10 @@ class QueryProgress:
         self._reports = {**self._reports, **{report.bucket: report for report in reports}}
         self._recent_delays.add(item for report in reports for item in report.delays.items())
         self._gaps = {gap for report in self._reports.values() for gap in report.waiting}
-        if self._first is None:
-            self._first = time.monotonic(), self.totals()["events"]
+        self._turns += 1
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+        self._first_events = {**{report.bucket: report.totals.get("events", 0) for report in reports}, **self._first_events}
         return reports
 
     def _without_told_delays(self, report: BucketReport) -> BucketReport:
@@ -130,11 +136,20 @@ class QueryProgress:
         return min((report.complete_us for report in self._reports.values()), default=NEVER)
 
     def rate(self) -> float | None:
-        """Return events per second since the end of the first batch; None before the second."""
-        if self._first is None or self.batches < 2:
+        """Return events per second since the first reports; None before the second ones."""
+        if self._began_s is None or self._turns < 2:
             return None
-        since, before = self._first
-        return (self.totals()["events"] - before) / max(time.monotonic() - since, 1e-9)
+        return (self.totals()["events"] - sum(self._first_events.values())) / max(time.monotonic() - self._began_s, 1e-9)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a report."""
+        return bool(self._reports)
+
+    def pop_news(self) -> bool:
+        """Return whether counts or times are others than at the last call."""
+        known, self._known = self._known, (self.totals(), self.frontier_us)
+        return known != self._known
 
     def summary(self) -> dict[str, Any]:
         totals, frontier_us = self.totals(), self.frontier_us

@@ -95,6 +95,9 @@ class QueryRun:
 
             def on_tick() -> None:
                 self._worker_log.follow()
+                summary = running.accept_open_reports()
+                if summary is not None and self._as_json:
+                    print_json({"event": "progress", **summary})
                 show(running.poll())
                 own = running.state if self._cluster.is_ready() else ("starting", "")
                 self._metrics.set_jobs({f"query {name}": own, **running.sinks.poll(self._metrics)})

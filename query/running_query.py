@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 from query import job
@@ -54,6 +55,8 @@ class RunningQuery:
         self._batch_costs = BatchCostWriter(self.folder, plan.buckets)
         self._can_open = bool(settings.query.batch_span_us) and not plan.until_end
         self._open_reports = OpenReports(self.folder, BucketReport.of_json)
+        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have told.
+        self._accepting = Lock()
         self._arrivals = VersionArrivals(self.folder, plan.reference_settings) if plan.references and self._can_open else None
         # Up to where open batches have read, by their newest reports.
         self._open_positions: dict[Partition, int] = {}
@@ -103,10 +106,14 @@ class RunningQuery:
 
     def accept_reports(self, reports: list[BucketReport]) -> dict[str, Any]:
         """Take the reports of a batch, before Spark commits it; return the summary so far."""
-        self._open_reports.end(reports)
         keep_positions(self.folder, reports)
-        self._advance_open(reports)
-        reports = self.progress.accept_reports(reports)
+        with self._accepting:
+            self._open_reports.end(reports)
+            self._advance_open(reports)
+            reports = self.progress.accept_reports(reports)
+            self.progress.pop_news()
+            self._publisher.publish(reports)
+            self._metrics.accept_query_reports(self.name, reports)
         if self.is_finished:
             # If the process is killed before the commit, the next start runs the batch again, and ends again.
             replace_text(self.folder / FINISHED_FILE, "")
@@ -118,10 +125,8 @@ class RunningQuery:
         self._metrics.set_null_columns(self.name, nulls)
         if self._lookup_floor is not None:
             self._lookup_floor.accept_reports(reports)
-        self._publisher.publish(reports)
         outputs = ", ".join(output.name for output in self.plan.outputs)
         trace_batch(f"query {self.name}", {"reads": self._topics, "outputs": outputs}, reports)
-        self._metrics.accept_query_reports(self.name, reports)
         return self.summary()
 
     def poll(self) -> str:
@@ -129,29 +134,35 @@ class RunningQuery:
         Publish how far the query is and return that in a line; called about once a second. Raises GapError: records that a CTI promises
         stay missing; RefusedError: a topic was replaced.
         """
-        if self._can_open:
-            self._accept_open_reports()
-        if self.progress.batches:
+        if self.progress.has_begun:
             # Reports come before their batch has ended, so the positions are read from Spark's log.
             finished = finished_positions(self.plan)
-            self._watch.advance({place: max(offset, self._open_positions.get(place, 0)) for place, offset in finished.items()})
+            self._watch.advance({**finished, **{place: max(at, finished.get(place, 0)) for place, at in self._open_positions.items()}})
         # Also in a silence, in which older results leave the window.
         self._publisher.update_job(delays=self.progress.recent_delays())
         behind = self._watch.poll()
         self._metrics.set_query_lags(self.name, self._watch.catch_up.lags)
         self.progress.check_gaps(self._watch.answered_s, self._watch.catch_up.ends, self._watch.catch_up.positions)
-        return f"{self.progress.line()}  {behind}".rstrip() if self.progress.batches else behind
+        return f"{self.progress.line()}  {behind}".rstrip() if self.progress.has_begun else behind
 
-    def _accept_open_reports(self) -> None:
-        """Take what the tasks of an open batch have reported since the last call."""
+    def accept_open_reports(self) -> dict[str, Any] | None:
+        """
+        Take what the tasks of an open batch have reported since the last call; return the summary if it has changed. Called about once a
+        second.
+        """
+        if not self._can_open:
+            return None
         if self._arrivals is not None:
             self._arrivals.end_batch_if_new()
-        reports = self._open_reports.read_new()
-        if reports:
+        with self._accepting:
+            reports = self._open_reports.read_new()
+            if not reports:
+                return None
             self._advance_open(reports)
             reports = self.progress.accept_open(reports)
             self._publisher.publish(reports)
             self._metrics.accept_query_reports(self.name, reports)
+            return self.summary() if self.progress.pop_news() else None
 
     def _advance_open(self, reports: Sequence[BucketReport]) -> None:
         partitions = self.plan.partitions

@@ -41,6 +41,7 @@ def test_a_batch_of_a_new_partition_may_be_told_while_totals_are_counted() -> No
 
     totals = Interrupted({"events_in": 5}, lambda: progress.accept_reports([report(1)]))
     progress.accept_reports([replace(report(0), totals=totals)])
+    assert progress.totals()["events_in"] == 5, "told meanwhile"
     assert progress.totals()["events_in"] == 10
 
 
@@ -53,6 +54,7 @@ def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
 
     totals = Interrupted({"events": 5}, lambda: progress.accept_reports([report(1)]))
     progress.accept_reports([report(2), replace(report(0), totals=totals)])
+    assert progress.totals()["events"] == 10, "told meanwhile"
     assert progress.totals()["events"] == 15
 
 
@@ -62,6 +64,37 @@ def test_one_batch_has_no_rate_and_held_events_are_told() -> None:
     progress.accept_reports([IngestReport("raw", 0, totals={"events_in": 5}, held=5)])
     assert progress.summary()["events_per_second"] is None
     assert progress.line().startswith("in 5  ordered 0  held 5")
+
+
+def test_a_rate_counts_what_came_after_the_first_report_of_each_partition() -> None:
+    """Also while the first batch is still open; what earlier runs have counted is no part of it."""
+    progress = IngestProgress(0)
+
+    def told(number: int, events: int) -> None:
+        progress.accept_open([IngestReport("raw", number, number, totals={"events_in": events})])
+
+    told(0, 5_000_000)
+    assert progress.rate() is None
+    told(1, 7_000_000)
+    assert progress.rate() == 0
+    told(0, 5_000_001)
+    assert (progress.rate() or 0) > 0
+
+
+def test_news_are_told_once() -> None:
+    """A report that says the same again is none; neither is a rate, which changes by itself."""
+    progress = IngestProgress(0)
+    assert progress.pop_news()
+    progress.accept_open([IngestReport("raw", 0, totals={"events_in": 5})])
+    assert (progress.pop_news(), progress.pop_news()) == (True, False)
+    progress.accept_open([IngestReport("raw", 0, totals={"events_in": 5})])
+    assert not progress.pop_news()
+    progress.accept_open([IngestReport("raw", 0, totals={"events_in": 5}, complete_us=7)])
+    assert progress.pop_news()
+    query = QueryProgress(1)
+    query.accept_open([BucketReport(0, totals={"events": 1})])
+    assert (query.pop_news(), query.pop_news()) == (True, False)
+    assert query.has_begun
 
 
 PLACE = ("rides.ordered", 0)

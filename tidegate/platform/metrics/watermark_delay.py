@@ -37,7 +37,12 @@ def delay_us(report: Report, now_us: int) -> int | None:
 
 
 def _time_spent_us(report: Report) -> tuple[int, int]:
-    """Return how long a stage wrote in its last batch, and how long it did everything else, microseconds."""
+    """
+    Return how long a stage wrote in its last batch, and how long it did everything else, microseconds; 0 of a batch that stayed open, since
+    its records have waited for a round of it only.
+    """
+    if report.open_batch >= 0:
+        return 0, 0
     spent = {name: round(seconds * SECOND_US) for name, seconds in report.seconds.items()}
     sink = sum(spent.get(name, 0) for name in _SINK)
     return sink, sum(spent.values()) - sink

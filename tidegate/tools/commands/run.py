@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,12 +85,13 @@ def run(
             failures[label] = error
             logs.get_logger("run", stage=label).error("this stage cannot start; the others go on", error=error)
 
-        def on_batch(label: str, summary: dict[str, Any]) -> None:
+        def on_summary(event: str, label: str, summary: dict[str, Any]) -> None:
             if as_json:
-                print_json({"event": "batch", "stage": label, **summary})
+                print_json({"event": event, "stage": label, **summary})
 
         stop = running.enter_context(stop_on_signal())
-        around = Surroundings(settings, _session_of(spark), cluster, metrics, stop, on_batch, until_end)
+        on_batch, on_progress = partial(on_summary, "batch"), partial(on_summary, "progress")
+        around = Surroundings(settings, _session_of(spark), cluster, metrics, stop, on_batch, on_progress, until_end)
         kept = [KeptStage(stage) for stage in make_stages(settings, labels, around, on_failure)]
         if page:
             folder_of_paths = config.parent if config is not None else Path()

@@ -51,6 +51,8 @@ class Surroundings:
     stop: Stop
     # Takes the summary of each batch, with the stage's label.
     on_batch: Callable[[str, dict[str, Any]], None]
+    # Takes the same while a batch is open, about once a second if it has changed.
+    on_progress: Callable[[str, dict[str, Any]], None]
     # Whether inputs are read to their present end only.
     until_end: bool = False
 
@@ -131,15 +133,11 @@ class PipelineIngest(Stage):
         check_not_resetting(folder)
         plan, recovery = ingest_job.prepare(settings, self.name, around.until_end)
         claim(folder)
-        running = RunningInput(plan, recovery, ingest_job.make_end_lookup(plan), set(), around.cluster.waiting)
-        policies = plan.settings.policies()
-        around.metrics.add_input(self.name, policies.reorder_us, policies.late_us)
-        around.metrics.accept_reports(self.name, running.read_last_reports())
+        running = RunningInput(plan, recovery, ingest_job.make_end_lookup(plan), around.metrics, set(), around.cluster.waiting)
         self._open.enter_context(running)
 
         def on_reports(reports: list[IngestReport]) -> None:
             around.on_batch(self.label, running.accept_reports(reports))
-            around.metrics.accept_reports(self.name, reports)
 
         driven = DrivenQuery(
             self.name,
@@ -157,7 +155,9 @@ class PipelineIngest(Stage):
 
     def poll(self) -> bool:
         has_ended = self._run.has_ended(wait=False)
-        self._around.metrics.accept_reports(self.name, self._running.read_open_reports())
+        summary = self._running.accept_open_reports()
+        if summary is not None:
+            self._around.on_progress(self.label, summary)
         self._around.metrics.set_ends(self.name, self._running.catching_up.ends)
         return has_ended
 
@@ -166,7 +166,7 @@ class PipelineIngest(Stage):
 
     def figures(self) -> Figures:
         progress, catching_up = self._running.progress, self._running.catching_up
-        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.batches else "")
+        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.has_begun else "")
 
     def summary(self) -> dict[str, Any]:
         return self._running.summary()
@@ -216,6 +216,9 @@ class PipelineQuery(Stage):
 
     def poll(self) -> bool:
         running = self._running
+        summary = running.accept_open_reports()
+        if summary is not None:
+            self._around.on_progress(self.label, summary)
         running.poll()
         running.sinks.poll(self._around.metrics)
         if self._run is not None and self._run.has_ended(wait=False):
@@ -230,7 +233,7 @@ class PipelineQuery(Stage):
 
     def figures(self) -> Figures:
         progress, catching_up = self._running.progress, self._running.catching_up
-        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.batches else "")
+        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.has_begun else "")
 
     def summary(self) -> dict[str, Any]:
         return self._running.summary()

@@ -69,6 +69,12 @@ def test_a_delay_is_put_down_to_its_causes() -> None:
     assert told == {"sink": 1.5, "pipeline": 1.0, "silence": 1.5, "late": 5.0, "source": 5.0}
 
 
+def test_work_of_a_batch_that_stayed_open_delays_nothing() -> None:
+    """It is that of half a minute; a record has waited for one round."""
+    told = seconds(delay_causes(report(open_batch=7, seen_us=1), TOLERANCES, 0, NOW_US))
+    assert told == {"silence": 4.0, "reorder": 3.0, "source": 7.0}
+
+
 def test_records_that_wait_make_the_reader_the_cause_and_not_silence() -> None:
     """The newest arrival that was read is old because more was not read."""
     told = seconds(delay_causes(report(), TOLERANCES, 17, NOW_US))
