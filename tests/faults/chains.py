@@ -593,7 +593,7 @@ class Chain:
 
     def _read(self, topic: str) -> Ordered:
         found = read_ordered(self.stack.bootstrap, topic, Admin({"bootstrap.servers": self.stack.bootstrap}).require(topic).partitions)
-        check_promises(found)
+        check_promises(found, killed=True)
         return found
 
     def _count(self, found: Ordered) -> None:

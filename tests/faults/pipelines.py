@@ -211,7 +211,7 @@ class PipelineRound:
             demand(mine[name] == told, "levels 1 and 3", f"{self._tag}.{name} differs from what its own process wrote")
         for name in TOPICS:
             found = read_ordered(self._stack.bootstrap, f"{self._tag}.{name}", partitions(self._stack, f"{self._tag}.{name}"))
-            check_promises(found)
+            check_promises(found, killed=True)
             self.outcome.compared += len(found.all_events())
             self.outcome.written_twice += found.duplicates
 

@@ -132,7 +132,7 @@ def check_results(name: str, found: Ordered, expected: Told, *, whole: bool, fro
     Raises:
         BrokenLawError: It is something else.
     """
-    check_promises(found)
+    check_promises(found, killed=True)
     rows, must = rows_of(found), expected.results[name]
     if expected.in_buckets and from_start:
         for bucket, (one, other) in enumerate(zip(rows, must, strict=True)):

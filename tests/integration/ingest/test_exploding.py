@@ -76,7 +76,7 @@ def test_arrays_are_ordered_as_their_elements_would_be(stack: Stack, tmp_path: P
         space.start("ingest", "arrays", "alone", "--until-end").finish()
         run_verify(space, "arrays")
     found, expected = (read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS) for topic in (raw, alone))
-    check_promises(found)
+    check_promises(found, killed=True)
     assert {channel: [event[:4] + event[5:] for event in events] for channel, events in found.events.items()} == {
         channel: [event[:4] + event[5:] for event in events] for channel, events in expected.events.items()
     }

@@ -160,7 +160,7 @@ def test_each_event_has_the_headers_of_its_record_and_nothing_else_changes(run: 
     topic = f"{run.topic}.{name}"
     found = read_ordered(stack.bootstrap, topic, PARTITIONS)
     assert found.events == run.expected(name)
-    check_promises(found)
+    check_promises(found, killed=True)
     seen, logs = 0, run.logs
     for message in records(stack.bootstrap, topic):
         octets = header(message, HEADER_NAME)

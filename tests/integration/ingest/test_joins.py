@@ -142,7 +142,7 @@ def test_partitions_and_topics_join_while_the_job_runs_dies_and_rests(stack: Sta
     assert before.joins.items() < offset.joins.items(), "without its checkpoint the job knows who joined and when"
     joined_us = {number: offset.joins[partition].joined_us for number, partition in enumerate(growing.members) if number >= 2}
     found = growing.look()
-    check_promises(found)
+    check_promises(found, killed=True)
     for number, at_us in joined_us.items():
         _check_first_word(found, number, at_us)
     story = expected(logs_of(growing.raws, MEMBERS), POLICIES, OUTPUTS, over=True, joined_us=joined_us)

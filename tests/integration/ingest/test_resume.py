@@ -48,7 +48,7 @@ def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends
     found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
     assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
     assert all(events == found.events[channel][: len(events)] for channel, events in half_way.events.items())
-    check_promises(found)
+    check_promises(found, killed=True)
     assert {found.c(channel) for channel in found.ctis} == {INFINITY}
     no_number_stands_for_two(found)
 

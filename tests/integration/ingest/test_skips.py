@@ -182,7 +182,7 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
     assert len(summary["recovery"]["skips"]) == 1
     found = read_ordered(stack.bootstrap, ordered, 2)
     assert found.events == without(logs, 0, start, end)
-    check_promises(found)
+    check_promises(found, killed=True)
 
 
 def test_records_deleted_before_they_were_read_become_a_gap_if_the_user_says_so(stack: Stack, tmp_path: Path) -> None:

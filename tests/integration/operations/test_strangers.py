@@ -208,7 +208,7 @@ def test_strangers_neither_end_a_job_nor_change_what_it_writes(scene: Scene) -> 
         assert [answer for answer in neighbours.answers if not answer.startswith(REFUSALS) and answer] == []
     found = read_ordered(scene.bootstrap, f"{scene.topic}.ordered", PARTITIONS)
     assert found.events == expected(logs_of(scene.raws, PARTITIONS), POLICIES, PARTITIONS, over=False)
-    check_promises(found)
+    check_promises(found, killed=True)
 
 
 def test_no_setting_stands_on_a_command_line(scene: Scene) -> None:

@@ -80,7 +80,7 @@ class Finished:
     def read(self, name: str, partitions: int) -> Ordered:
         """Read a result topic by the reader's rule; it must have ended."""
         found = read_ordered(self.space.stack.bootstrap, f"{self.topic}.{name}", partitions)
-        check_promises(found)
+        check_promises(found, killed=True)
         assert {found.c(channel) for channel in found.ctis} == {INFINITY}
         return found
 

@@ -101,7 +101,7 @@ class Finished:
     def results(self, name: str) -> list[tuple[int, bytes]]:
         """Return system timestamp and value of each result, by the reader's rule."""
         found = read_ordered(self.space.stack.bootstrap, f"{self.topic}.{name}", 1)
-        check_promises(found)
+        check_promises(found, killed=True)
         assert {found.c(channel) for channel in found.ctis} == {INFINITY}
         return [(event.system_us, event.value or b"") for event in found.events[0, 0]]
 

@@ -48,7 +48,7 @@ def name_of(instant_us: int) -> str:
 def results(space: Workspace, topic: str) -> list[tuple[int, bytes]]:
     """Return time and value of each result, by the reader's rule: a killed job may have written some of them twice."""
     found = read_ordered(space.stack.bootstrap, topic, PARTITIONS)
-    check_promises(found)
+    check_promises(found, killed=True)
     return [(event.system_us, event.value or b"") for channel in sorted(found.events) for event in found.events[channel]]
 
 
