@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
+from ordering.ticks import SECOND_US
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, StoreError, Stream, TryLater
 from tidegate.basics.dead_letter_reasons import StoreReason
@@ -27,10 +28,11 @@ from tidegate.basics.fault_points import pause_at
 from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter
+from tidegate.platform.kafka.ranges import SharedConnections, wait_for_any
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.settings.tables.stores.base import StoreSettings
 
-# How long a copier that has read everything waits before it asks for more, seconds.
+# How long a copier that has read everything waits for more before it asks for the ends again, seconds.
 _IDLE_S = 0.1
 _RETRY_S, _RETRY_MAX_S = 0.25, 10.0
 # A batch is written when it has about so many bytes.
@@ -140,7 +142,8 @@ class Copier(threading.Thread):
     def __init__(self, plan: CopyPlan, store: Store, partitions: Sequence[int]) -> None:
         super().__init__(name=f"copier-{partitions[0]}", daemon=True)
         self._plan, self._store, self._partitions = plan, store, partitions
-        self._feeds = {partition: PartitionFeed(plan.kafka, plan.stream, partition) for partition in partitions}
+        self._connections = SharedConnections()
+        self._feeds = {number: PartitionFeed(plan.kafka, plan.stream, number, self._connections) for number in partitions}
         self._pending = {partition: _Pending() for partition in partitions}
         # By partition, the end that the next batch must have because it repeats one (:attr:`sinks.stores.base.Progress.end`).
         self._exact_ends: dict[int, int] = {}
@@ -191,7 +194,7 @@ class Copier(threading.Thread):
                 if self._is_finished():
                     return
                 if is_idle:
-                    self._stopping.wait(_IDLE_S)
+                    self._wait_for_more()
             except (UnreachableError, KafkaException) as error:
                 # Leaders move, brokers and stores restart: the copier reads again from the store's progress.
                 knows_progress = False
@@ -249,6 +252,27 @@ class Copier(threading.Thread):
             self._note_position(partition)
         return is_idle
 
+    def _wait_for_more(self) -> None:
+        """Wait a while; meanwhile read results as they come, and write the batches that become due."""
+        if self._plan.until is not None:
+            self._stopping.wait(_IDLE_S)
+            return
+        until_s, interval_s = time.monotonic() + _IDLE_S, self._plan.settings.flush_interval_us / SECOND_US
+        while not self._stopping.is_set() and time.monotonic() < until_s:
+            has_come = False
+            for partition, feed in self._feeds.items():
+                rows = feed.read_on(self._plan.settings.batch_rows)
+                has_come |= rows is not None
+                if rows is not None and len(rows):
+                    self._pending[partition].add(rows)
+                if not self._write_due(partition, feed):
+                    return
+                self._note_position(partition)
+            if not has_come:
+                due_s = [pending.since_s + interval_s for pending in self._pending.values() if pending.parts]
+                wait_s = max(min([until_s, *due_s]) - time.monotonic(), 0.001)
+                wait_for_any([feed.source for feed in self._feeds.values()], int(wait_s * 1_000) + 1)
+
     def _write_due(self, partition: int, feed: PartitionFeed) -> bool:
         """Write full batches, and a smaller one if it is due; return False if the feed has jumped to the store's progress."""
         settings = self._plan.settings
@@ -262,7 +286,7 @@ class Copier(threading.Thread):
                 is_due = waiting >= count
             else:
                 count = min(waiting, settings.batch_rows)
-                is_old = time.monotonic() - pending.since_s >= settings.flush_interval_us / 1e6
+                is_old = time.monotonic() - pending.since_s >= settings.flush_interval_us / SECOND_US
                 is_last = self._plan.until is not None and feed.offset >= self._plan.until[partition]
                 # After a failed write the next one is tried at once: it shows whether the store takes results again.
                 is_last = is_last or feed.is_finished or self._stopping.is_set() or self._write_failed
@@ -376,6 +400,7 @@ class Copier(threading.Thread):
     def _close(self) -> None:
         for feed in self._feeds.values():
             feed.close()
+        self._connections.close()
         if self._letters is not None:
             self._letters.close()
         self._store.close()

@@ -19,7 +19,7 @@ from sinks.copying.ahead import read_ahead
 from sinks.stores.base import Progress, Rows, Stream
 from tidegate.ordered_topic.decode import decode
 from tidegate.ordered_topic.walk import ChannelPosition, PartitionWalk, TopicRange
-from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, SharedConnections
 
 # How long results that a CTI promises may be missing (PROTOCOL.md).
 GAP_WAIT_S = 60.0
@@ -28,10 +28,13 @@ _SILENCE_MAX_S = 5.0
 
 
 class PartitionFeed:
-    """Reads one partition of *stream*; ``offset`` is the next log offset, ``position`` the number of the next result."""
+    """
+    Reads one partition of *stream*; ``offset`` is the next log offset, ``position`` the number of the next result. Feeds of one thread may
+    share *connections*.
+    """
 
-    def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int) -> None:
-        self._kafka, self._stream, self.partition = kafka, stream, partition
+    def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int, connections: SharedConnections | None = None) -> None:
+        self._kafka, self._stream, self.partition, self._connections = kafka, stream, partition, connections
         self._source: RangeReader | None = None
         self.seek(Progress(stream.id, 0, 0))
 
@@ -58,19 +61,32 @@ class PartitionFeed:
         generator is closed. Raises UnreachableError: the brokers are silent, and the call may be repeated; RefusedError: retention has
         deleted results that are needed; GapError: results are missing in the log.
         """
-        if self._source is None:
-            self._source = RangeReader(self._kafka, self._stream.name, self.partition, headers=True)
         chunk = min(rows_max, CHUNK_EVENTS)
-        pieces = self._source.read(self.offset, end, chunk, silence_max_s=_SILENCE_MAX_S)
+        pieces = self.source.read(self.offset, end, chunk, silence_max_s=_SILENCE_MAX_S)
         # A single piece is not worth a thread.
         with closing(read_ahead(pieces)) if end - self.offset > chunk else nullcontext(pieces) as pieces_read:
             for records in pieces_read:
                 rows = self._accept(records)
-                self.offset = int(records.offset[-1]) + 1
                 if len(rows):
                     yield rows
         self.offset = max(self.offset, end)
         self._check_gap()
+
+    def read_on(self, rows_max: int = CHUNK_EVENTS) -> Rows | None:
+        """Return the results that have come since; None if no record has. Raises as :meth:`read` does."""
+        records = self.source.read_on(self.offset, 0, min(rows_max, CHUNK_EVENTS))
+        if records is None:
+            return None
+        rows = self._accept(records)
+        self._check_gap()
+        return rows
+
+    @property
+    def source(self) -> RangeReader:
+        """What it reads with; it connects when it is asked for first."""
+        if self._source is None:
+            self._source = RangeReader(self._kafka, self._stream.name, self.partition, headers=True, connections=self._connections)
+        return self._source
 
     def close(self) -> None:
         if self._source is not None:
@@ -85,6 +101,7 @@ class PartitionFeed:
             where = f"{self._stream.name}-{self.partition}@{piece.events.log_offset[of_others[0]]}"
             raise RefusedError(what, code="TG-STORE-TOPIC", where=where, fix="name an output whose topic a query writes")
         results = self._walk.accept(piece).events
+        self.offset = int(records.offset[-1]) + 1
         return Rows(results.seq, results.log_offset, results.system_us, results.key, results.value)
 
     def _check_gap(self) -> None:

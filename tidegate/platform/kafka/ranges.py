@@ -67,6 +67,12 @@ class SharedConnections:
         """Make later readers open new connections instead of *source*."""
         self._sources = {name: known for name, known in self._sources.items() if known is not source}
 
+    def close(self) -> None:
+        """Disconnect; all readers are closed before."""
+        for source in self._sources.values():
+            source.close()
+        self._sources.clear()
+
 
 def wait_for_any(readers: Sequence[RangeReader], wait_ms: int) -> None:
     """Wait up to *wait_ms* until one of *readers*, in none of which :meth:`RangeReader.read_on` has found a record, may have one."""

@@ -6,9 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from ordering.ticks import SECOND_US
+from ordering.ticks import MILLISECOND_US, SECOND_US
 from tidegate.platform.settings.kinds import Duration, Kind
 from tidegate.platform.settings.tables.base import Connections, Count, Table
+
+FLUSH_INTERVAL = "A batch with fewer results is written after this time, and when the job is asked to stop."
+# The default of stores in which a small batch costs some milliseconds and leaves no file behind.
+PROMPT_US = 50 * MILLISECOND_US
 
 
 class StoreSettings(Table):
@@ -18,9 +22,7 @@ class StoreSettings(Table):
     named_by: ClassVar[str] = "table"
 
     batch_rows: Count = Field(default=50_000, description="Most results of a partition written at once.")
-    flush_interval_us: Duration = Field(
-        default=SECOND_US, description="A batch with fewer results is written after this time, and when the job is asked to stop."
-    )
+    flush_interval_us: Duration = Field(default=SECOND_US, description=FLUSH_INTERVAL)
     connections: Connections = Field(
         default=2, description="How many partitions are written at the same time, each over its own connection."
     )

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tidegate.platform.settings.kinds import Kind, NotAllowed
+from tidegate.platform.settings.kinds import Duration, Kind, NotAllowed
 from tidegate.platform.settings.tables.base import Conflict
 from tidegate.platform.settings.tables.postgres_server import PostgresServer
-from tidegate.platform.settings.tables.stores.base import SchemaEvolution, StoreSettings
+from tidegate.platform.settings.tables.stores.base import FLUSH_INTERVAL, PROMPT_US, SchemaEvolution, StoreSettings
 
 _NAME = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"(?:[^"]|"")+")'
 
@@ -27,6 +27,7 @@ TableName = Annotated[str, BeforeValidator(_parse_table), Kind("table or schema.
 class PostgresSettings(PostgresServer, StoreSettings):
     """[outputs.NAME.postgres]: results as rows of a PostgreSQL table."""
 
+    flush_interval_us: Duration = Field(default=PROMPT_US, description=FLUSH_INTERVAL)
     table: TableName | None = Field(default=None, description="The table that gets the results; made when missing, with its schema.")
     mode: Literal["append", "insert", "upsert"] = Field(
         default="append",

@@ -9,7 +9,7 @@ from pydantic import Field
 from tidegate.platform.settings.kinds import Duration, Kind, RedisUrl
 from tidegate.platform.settings.tables.base import Conflict, Count
 from tidegate.platform.settings.tables.redis import RedisConnection
-from tidegate.platform.settings.tables.stores.base import StoreSettings
+from tidegate.platform.settings.tables.stores.base import FLUSH_INTERVAL, PROMPT_US, StoreSettings
 
 
 class RedisStoreSettings(StoreSettings, RedisConnection):
@@ -18,6 +18,7 @@ class RedisStoreSettings(StoreSettings, RedisConnection):
     table: ClassVar[str] = "outputs.NAME.redis"
     named_by: ClassVar[str] = "key_prefix"
     url: RedisUrl = Field(description="Where Redis or Valkey answers; a password in it is never shown.")
+    flush_interval_us: Duration = Field(default=PROMPT_US, description=FLUSH_INTERVAL)
     # The server does nothing else while it writes a batch.
     batch_rows: Count = Field(default=5_000, description="Most results of a partition written at once; the server is busy meanwhile.")
     kind: Literal["hash", "string", "stream", "sorted_set"] = Field(
