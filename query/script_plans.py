@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from query.plan.nodes import Plan
-from query.reference.files import load_references
-from query.reference.polling import fill_empty
 from query.script import read_script
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
@@ -34,8 +32,19 @@ def bind_plans(settings: Settings, parsed: Script, into: str | None, where: str)
     """As :func:`read_plans`, for a script that has been parsed; *where* is what errors call it."""
     inputs = [table.schema_of_events(name) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
-    fill_empty(settings.references, names_in(parsed))
-    references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
-    plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
+    plans = bind_outputs(
+        parsed, [*inputs, *results, *_reference_schemas(settings, parsed)], into=into, window_us_max=settings.query.window_max_us
+    )
     check_over(plans, where)
     return plans
+
+
+def _reference_schemas(settings: Settings, parsed: Script) -> list[InputSchema]:
+    if not settings.references:
+        return []
+    # They import the clients of object stores and of tables.
+    from query.reference.files import load_references
+    from query.reference.polling import fill_empty
+
+    fill_empty(settings.references, names_in(parsed))
+    return [table.schema for table in load_references(settings.references, names_in(parsed)).values()]

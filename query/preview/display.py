@@ -13,7 +13,6 @@ from query.plan.columns_read import fields_extracted
 from query.plan.local_windows import zones_of
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, Recognize, ReferenceJoin, WindowedAggregate, walk
 from query.reference.csv_types import CODE as TYPE
-from query.reference.files import load_reference, versions_of
 from query.start.bound_geography import geography_binding, uses_geography
 from tidegate.language.expressions.functions.geography import library_versions, package_versions
 from tidegate.language.time_zones.database import database_version
@@ -69,7 +68,7 @@ class PlanReport:
     def _warnings(self) -> list[tuple[str, str, str]]:
         absent = self.forecast.absent if self.forecast else ()
         stores = [(error.code, error.what, error.fix) for error in self.stores]
-        types = [(TYPE, f"{found.where}: {found.what}", found.fix) for table in self.references for found in load_reference(table).warnings]
+        types = [warning for table in self.references for warning in _type_warnings(table)]
         return types + [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent] + stores
 
     def _zones(self) -> list[str]:
@@ -101,7 +100,7 @@ class PlanReport:
             "references": [
                 {
                     "name": table.name,
-                    "versions": [{"valid_from": _format_instant(begins), "file": str(path)} for begins, path in versions_of(table)],
+                    "versions": [{"valid_from": _format_instant(begins), "file": str(path)} for begins, path in _versions(table)],
                     "taken_up": "while it runs" if table.has_pattern else "at a start",
                 }
                 for table in self.references
@@ -112,8 +111,21 @@ class PlanReport:
         }
 
 
+# Reference data is read by way of slow imports, which a script without any does not need.
+def _type_warnings(table: ReferenceSettings) -> list[tuple[str, str, str]]:
+    from query.reference.files import load_reference
+
+    return [(TYPE, f"{found.where}: {found.what}", found.fix) for found in load_reference(table).warnings]
+
+
+def _versions(table: ReferenceSettings) -> Sequence[tuple[int, object]]:
+    from query.reference.files import versions_of
+
+    return versions_of(table)
+
+
 def _reference_in_words(table: ReferenceSettings) -> str:
-    versions = versions_of(table)
+    versions = _versions(table)
     (newest_us, newest), older_count = versions[-1], len(versions) - 1
     since = f"{older_count + 1} version{'s' * bool(older_count)}, the newest valid from {_format_instant(newest_us)} on"
     if table.has_pattern:

@@ -155,7 +155,7 @@ def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path, 
     """What the manual shows can be put into tidegate.toml, where the files with secrets and the package of the example are there."""
     monkeypatch.syspath_prepend(ROOT / "examples" / "sqlite")
     of_example = EntryPoint("sqlite", "tidegate_sqlite.settings:SqliteSettings", "tidegate.stores")
-    monkeypatch.setattr(package_offers, "entry_points", lambda group: [of_example])
+    monkeypatch.setattr(package_offers, "installed_offers", lambda group: [of_example])
     file = tmp_path / "tidegate.toml"
     for name in re.findall(r"file:/run/secrets/([\w-]+)", tables):
         # Of the form that the strictest of them asks for.

@@ -376,7 +376,7 @@ ONE = {"arrivals": [Event(0, SECOND, {"v": 7})]}
 )
 def test_what_cannot_be_used_is_refused_where_it_is_used(group: str, place: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the extension; scripts that do not name it run as if it were not there, and a near miss is told its name."""
-    monkeypatch.setattr(package_offers, "entry_points", lambda group: {of.group: [of]}.get(group, []))
+    monkeypatch.setattr(package_offers, "installed_offers", lambda group: {of.group: [of]}.get(group, []))
     of = EntryPoint("distance", place, group)
     extensions.load.__wrapped__()
     assert answers_of("SELECT v FROM arrivals", ONE).values() == ['{"v":7}']
@@ -394,7 +394,7 @@ def test_a_name_that_two_packages_offer_is_refused(group: str, monkeypatch: pyte
     """Which of them counts would depend on the order of installation. One package that is found twice is one."""
     of_north, of_south = EntryPoint("distance", "north.geo:distance", group), EntryPoint("distance", "south.maps:distance", group)
     offered = {group: [of_north, of_south]}
-    monkeypatch.setattr(package_offers, "entry_points", lambda group: offered.get(group, []))
+    monkeypatch.setattr(package_offers, "installed_offers", lambda group: offered.get(group, []))
     monkeypatch.setattr(extensions, "load_offer", lambda entry, fail: lambda: entry.value)
     with pytest.raises(
         QueryError, match=r"distance is offered more than once: by .*\(north.geo:distance\) and .*\(south.maps:distance\)"

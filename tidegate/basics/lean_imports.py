@@ -4,12 +4,13 @@ Imports of libraries without what they bring along and no command of ours needs:
 - pyarrow looks for pandas when the first array is made, to see whether it was given a series. It is told that there is none. Whoever
   imports pandas later, an extension of the user for example, gets it, and pyarrow is told of it.
 - pyarrow.compute writes a page of documentation for each of its 280 functions, from the documentation of their options.
-- structlog imports rich for tracebacks in color, which logs here never have, and asyncio for programs that use it.
+- structlog imports rich for tracebacks in color, which logs here never have. It and Kafka's client import asyncio for programs that use it.
+- The client of Redis imports OpenTelemetry, if that is installed, for metrics of its own.
 - A dataclass compiles up to six methods. All but the constructor are compiled when they are first called; from Python 3.13 on they are
   compiled together, which takes less.
 
 Law: only the time of a start changes. No value differs, and every library works as if this were not here; ``help(pyarrow.compute.sum)``
-says less.
+says less, and the client of Redis has metrics of its own only in a program that has imported OpenTelemetry before it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def import_leanly() -> None:
     if not any(isinstance(finder, _LeanFinder) for finder in sys.meta_path):
         gc.set_threshold(_COLLECT_AT, *gc.get_threshold()[1:])
         around: _Around = {"pyarrow": _without_pandas, "pandas": _known_to_pyarrow, "structlog": _without_rich_and_asyncio}
-        sys.meta_path.insert(0, _LeanFinder(around | {"pyarrow.compute": _without_documentation}))
+        around |= {"pyarrow.compute": _without_documentation, "confluent_kafka": _without_asyncio, "redis": _without_opentelemetry}
+        sys.meta_path.insert(0, _LeanFinder(around))
         _compile_methods_late()
 
 
@@ -95,7 +97,8 @@ def _stand_in(module: ModuleType) -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules[module.__name__]
+        if sys.modules.get(module.__name__) is module:
+            del sys.modules[module.__name__]
 
 
 @contextmanager
@@ -117,7 +120,19 @@ def _known_to_pyarrow() -> Iterator[None]:
 
 @contextmanager
 def _without_rich_and_asyncio() -> Iterator[None]:
-    with _hidden("rich"), _stand_in(_LateModule("asyncio")):
+    with _hidden("rich"), _without_asyncio():
+        yield
+
+
+@contextmanager
+def _without_asyncio() -> Iterator[None]:
+    with _stand_in(_LateModule("asyncio")):
+        yield
+
+
+@contextmanager
+def _without_opentelemetry() -> Iterator[None]:
+    with _hidden("opentelemetry"):
         yield
 
 
@@ -125,6 +140,8 @@ class _LateModule(ModuleType):
     """Stands for a module that is imported when one of its names is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:  # a library needs it at once
+            del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 

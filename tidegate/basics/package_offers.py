@@ -7,9 +7,11 @@ A package is imported only if what it offers is used, so a broken one harms nobo
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar
 
 from ordering.errors import TidegateError
@@ -19,13 +21,23 @@ Fail = Callable[..., TidegateError]
 Extension = TypeVar("Extension")
 
 
+def installed_offers(group: str) -> EntryPoints:
+    """Return what installed packages offer in a group. All packages are read once, as long as Python's path stays the same."""
+    return _all_offers(tuple(sys.path)).select(group=group)
+
+
+@lru_cache(maxsize=1)
+def _all_offers(path: tuple[str, ...]) -> EntryPoints:
+    return entry_points()
+
+
 def find_offers(group: str, fail: Fail, only: str | None = None) -> Mapping[str, EntryPoint]:
     """
     Return the entry points of a group by name. Raises the error that *fail* makes: two packages offer one name, case ignored. With *only*,
     no other name is checked.
     """
     entries: defaultdict[str, list[EntryPoint]] = defaultdict(list)
-    for entry in entry_points(group=group):
+    for entry in installed_offers(group):
         entries[entry.name.lower()].append(entry)
     for name, alike in entries.items():
         # A package is found twice if Python's path has its folder twice.

@@ -33,7 +33,7 @@ class Cellar(InstalledStore):
 def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, list[EntryPoint]]]:
     """What installed packages offer, by group; the store ``cellar`` to begin with."""
     offers = {installed.STORES: [EntryPoint("cellar", f"{__name__}:Cellar", installed.STORES)]}
-    monkeypatch.setattr(package_offers, "entry_points", lambda group: offers.get(group, []))
+    monkeypatch.setattr(package_offers, "installed_offers", lambda group: offers.get(group, []))
     monkeypatch.setattr(EntryPoint, "load", lambda entry: {"Cellar": Cellar, "str": str}[entry.value.rpartition(":")[2]])
     monkeypatch.chdir(tmp_path)
     installed.find_store_table.cache_clear()

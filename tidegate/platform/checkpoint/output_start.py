@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 from ordering.errors import RefusedError, SettingError, TickRangeError
 from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
-from tidegate.platform.observe.logs import get_logger
-from tidegate.platform.observe.progress_store import ProgressStore
 from tidegate.platform.settings.tables.redis import RedisSettings
 
 EARLIEST, NOW, LAST_STOPPED = "earliest", "now", "last-stopped"
-
-_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +80,10 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
 
     Raises RefusedError: the last run has come to its end (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
     """
+    # Whoever only reads the flag asks no server.
+    from tidegate.platform.observe.logs import get_logger
+    from tidegate.platform.observe.progress_store import ProgressStore
+
     with ProgressStore(redis) as store:
         progress = store.read(ordered_topic)
     least_us = min((report.complete_us for report in progress.partitions.values()), default=NEVER) if progress is not None else NEVER
@@ -92,6 +92,6 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
         fix = f"say from when on: --start {NOW}, --start {EARLIEST}, or a time"
         raise RefusedError(what, code="TG-START-UNKNOWN", where="--start", fix=fix, example="--start 2001-01-01T00:00:00Z")
     if least_us <= 0:
-        _log.info(f"no earlier run into {ordered_topic} is known: begins at the beginning")
+        get_logger().info(f"no earlier run into {ordered_topic} is known: begins at the beginning")
         return BEGINNING
     return Start(LAST_STOPPED, least_us)

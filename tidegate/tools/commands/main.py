@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
 import typer
@@ -21,6 +21,7 @@ from ordering.errors import TidegateError
 from tidegate.basics.early_stop import JOBS
 from tidegate.basics.lean_imports import import_leanly
 from tidegate.basics.own_packages import PACKAGES, end_unless_own
+from tidegate.basics.package_offers import installed_offers
 from tidegate.basics.safe_path import protect_processes
 from tidegate.platform.observe.console import report_error, report_errors, run_stoppable, wants_json
 from tidegate.platform.observe.terminal import print_text
@@ -70,7 +71,7 @@ def _answer_completion(words: list[str]) -> None:
     """Tell a shell what may come after the words typed so far."""
     from tidegate.tools.commands.completion import answer
 
-    entries = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))}
+    entries = {entry.name: entry for entry in sorted(installed_offers(GROUP), key=lambda entry: _rank(entry.name))}
 
     def describe(name: str) -> str:
         # Bash shows no help.
@@ -107,7 +108,7 @@ def build(asked_for: str) -> typer.Typer:
         epilog="tidegate --install-completion [bash|zsh|fish]: complete commands, options and names at the prompt.",
     )
     app.callback()(_program)
-    entries = sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))
+    entries = sorted(installed_offers(GROUP), key=lambda entry: _rank(entry.name))
     is_known = asked_for in {entry.name for entry in entries}
     for entry in entries:
         if entry.name == asked_for:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from ordering.errors import TidegateError
+from ordering.policies import Cadence
 from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US
 from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
@@ -154,7 +155,8 @@ class OutputSettings(Table):
 
     def _pace_conflicts(self) -> list[Conflict]:
         try:
-            self.pace()
+            # What a pace is checked by: the pace itself would import numpy.
+            Cadence(*self._pace_fields())
         except TidegateError as error:
             return [(error.where, error.what, error.fix)]
         return []
@@ -183,4 +185,7 @@ class OutputSettings(Table):
         """Return the pace of CTIs for the query that writes this output."""
         from ordering.protocol.frontier import Pace
 
-        return Pace(self.cti_every_events, self.cti_every_us, self.cti_delay_us)
+        return Pace(*self._pace_fields())
+
+    def _pace_fields(self) -> tuple[int | None, int | None, int]:
+        return self.cti_every_events, self.cti_every_us, self.cti_delay_us
