@@ -23,12 +23,12 @@ Extension = TypeVar("Extension")
 
 def installed_offers(group: str) -> EntryPoints:
     """Return what installed packages offer in a group. All packages are read once, as long as Python's path stays the same."""
-    return _all_offers(tuple(sys.path)).select(group=group)
+    return _read_offers(tuple(sys.path))(group=group)
 
 
 @lru_cache(maxsize=1)
-def _all_offers(path: tuple[str, ...]) -> EntryPoints:
-    return entry_points()
+def _read_offers(path: tuple[str, ...]) -> Callable[..., EntryPoints]:
+    return entry_points().select
 
 
 def find_offers(group: str, fail: Fail, only: str | None = None) -> Mapping[str, EntryPoint]:
