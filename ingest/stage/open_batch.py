@@ -5,11 +5,11 @@ Law: in each round the records that have come are closed in the journal first, w
 judged and their events written; and only once these are acknowledged do the CTIs above them follow. A round is a range that the stage plans
 itself, so the events are those of any other cut. Without the journal no record is judged: the batch ends, and the planner decides.
 
-While a partition is silent whose silence advances time, the task makes its estimates, by the rules of the planner
+While a partition is silent and its silence may advance time, the task makes its estimates, by the rules of the planner
 (:mod:`ingest.planner.idle_estimates`). An estimate too is a range that the stage plans itself: an empty one.
 
-The batch ends when its span is over, or somebody asks for it (:mod:`tidegate.platform.checkpoint.open_batches`). A task that ends asks for
-the end of the others: none waits for it longer.
+The batch ends when its span is over, when its end is requested (:mod:`tidegate.platform.checkpoint.open_batches`), or when the journal or
+the brokers do not answer. A task that ends requests the end of the others, so none waits for another.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ Law: a round is a range like any other. What has come is accepted, what is final
 CTIs above it follow. No result depends on where a range ends, so the results are those of any other cut. Nothing has to be journaled: what
 a query decides depends on its records alone. Versions of reference data do not change within a batch.
 
-A round takes as long as its work asks for: at the head of the topics the rest of the time lets more records come, so small pieces do not
-cost more than large ones; a task that is behind does not wait at all.
+A round lasts twice as long as its work, within bounds: meanwhile more records come, and few large pieces cost less than many small ones. A
+task with more work than the longest round does not wait at all.
 
-The batch ends when its span is over, somebody asks for it (:mod:`tidegate.platform.checkpoint.open_batches`), all is read that there will
-ever be, or as much is read as one batch may read. A task that ends asks for the end of the others: none waits for it longer.
+The batch ends when its span is over, when its end is requested (:mod:`tidegate.platform.checkpoint.open_batches`), when the task has read
+its share of what one batch may read, or when its buckets are finished. A task that ends requests the end of the others, so none waits for
+another.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Compacting: retained rows of an aggregate become fewer rows long before their windows end.
 
-A *cell* is the longest piece of time that no window start or end divides, so rows of one group in one cell belong to the same windows. If
-states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of the cell, with their
-states in place of their values. The cells of sessions are the instants at which their rows can meet
+A *pane* is the longest piece of time that no window start or end divides, so rows of one group in one pane belong to the same windows: they
+are one *cell*. If states make all aggregates (:mod:`query.operators.windows.aggregate_states`), the rows of a cell become one row at the
+end of its pane, with their states in place of their values. The cells of sessions lie at the instants at which their rows can meet
 (:func:`query.operators.windows.sessions.meeting_instants`).
 
 If all aggregates are TopOne or CollectTop, the rows of a group and cell that come first in their orders stand for all of them

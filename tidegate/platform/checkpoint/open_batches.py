@@ -1,10 +1,11 @@
 """
 Open batches, as driver, planner and workers of a job agree on them: with ``batch_span`` a batch goes on beyond its planned ranges, until
-its span is over or somebody asks for its end.
+its span is over or its end is requested.
 
-The request to end a job's open batches is a small file in its checkpoint folder, which all of them share. Law: an open batch ends once the
-file differs from what it was when the batch was planned, so no request is lost on the way. While a batch is open its tasks report in files
-there, once a second; the reports of Spark come at its end only.
+The request to end a job's open batch is a small file in its checkpoint folder, which all of them share. Law: an open batch ends once the
+file differs from what it was when the batch was planned, so no request is lost on the way. A second file, of a stop, ends the open batch
+too, and none is planned after it. While a batch is open its tasks report in files there, once a second; the reports of Spark come at its
+end only.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class GrowingSpans:
     How long the open batches of a job last in this process: each twice as long as the one before, up to the span that is set.
 
     Between two batches records wait for Spark's JVM, which needs three times as long for the first as for the sixth: by then it has
-    compiled what it runs there. So the first batches are short, while a job that has just started is not at its head for long anyway.
+    compiled what it runs there. So the first batches are short: the slow ends come within the first seconds after a start.
     """
 
     def __init__(self) -> None:
