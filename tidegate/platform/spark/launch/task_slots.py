@@ -24,8 +24,12 @@ def master_of(settings: Settings) -> str:
     local = _LOCAL.fullmatch(master)
     if not may_open or local is None:
         return master
-    configured = int(local[1]) if (local[1] or "").isdigit() else 0
-    return f"local[{max(configured, _OPEN_SLOTS)}{local[2] or ''}]"
+    return f"local[{max(_slots(local[1]), _OPEN_SLOTS)}{local[2] or ''}]"
+
+
+def _slots(number: str | None) -> int:
+    """Return the slots of ``local[number]``."""
+    return (os.cpu_count() or 1) if number == "*" else int(number or 1)
 
 
 class TaskSlots:
@@ -43,7 +47,7 @@ class TaskSlots:
         local = _LOCAL.fullmatch(master)
         if local is None:
             return f"spark.master is {master}, and only local[N] is supported"
-        slots = int(local[1] or 1) if local[1] != "*" else os.cpu_count() or 1
+        slots = _slots(local[1])
         others = sum(self._kept.values())
         # Stages that read in micro-batches, and what hands out ranges, take turns on the last one.
         needed = others + tasks + 1

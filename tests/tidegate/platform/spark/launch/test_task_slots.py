@@ -27,6 +27,12 @@ def test_a_local_session_gets_slots_for_open_batches_by_itself(master: str, with
     assert master_of(Settings(spark=spark, inputs={"rides": {"topic": "rides"}}, query={"batch_span": "0s"})) == with_open_batches
 
 
+def test_a_large_machine_keeps_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each of its cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: 96)
+    assert master_of(Settings(spark={"master": "local[*]"}, inputs={"rides": {"topic": "rides"}})) == "local[96]"
+
+
 def test_a_slot_is_left_for_stages_that_keep_none() -> None:
     """Else what hands out the ranges of a batch would wait until another batch ends."""
     slots = TaskSlots()
