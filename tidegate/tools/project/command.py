@@ -7,7 +7,6 @@ Law: it asks nothing and replaces nothing; the commands that it prints work as t
 from __future__ import annotations
 
 import shlex
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,7 @@ def new(
     else:
         files, script, input_name = _propose(from_topic, config, assign)
     write_project(folder, files)
-    _print_end(folder, sorted(files), script, input_name, format)
+    _print_end(folder, sorted(files), script, input_name, format, has_topic=from_topic is not None)
 
 
 def _propose(name: str, config: Path | None, assign: list[str] | None) -> tuple[dict[str, str], str, str]:
@@ -52,13 +51,13 @@ def _propose(name: str, config: Path | None, assign: list[str] | None) -> tuple[
     return propose_project(survey, settings.kafka.bootstrap), f"{OUTPUT}.sql", input_name(name)
 
 
-def _print_end(folder: Path, files: list[str], script: str, input_name: str, format: Format) -> None:
+def _print_end(folder: Path, files: list[str], script: str, input_name: str, format: Format, *, has_topic: bool) -> None:
     """Print what was written and what to do next."""
     go_there = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
     commands = [
         ("tidegate test cases", "compares the query's results with the expected ones"),
         (f"tidegate local {script} --input {input_name}=sample.ndjson --config tidegate.toml", "runs the query on the sample"),
-        _next_with_servers(),
+        _next_with_servers(input_name, has_topic=has_topic),
     ]
     if format is Format.JSON:
         print_json({"folder": str(folder), "files": files, "next": [*go_there, *(command for command, _ in commands)]})
@@ -67,8 +66,11 @@ def _print_end(folder: Path, files: list[str], script: str, input_name: str, for
     print_lines(f"  {command}  # {purpose}" for command, purpose in commands)
 
 
-def _next_with_servers() -> tuple[str, str]:
-    """Return the command that starts servers, and what it does: every stage too, where there is a command for that."""
-    if any(entry.name == "run" for entry in entry_points(group="tidegate.commands")):
-        return "tidegate run --stack", "starts Kafka, Valkey and every stage"
-    return "tidegate up", "starts Kafka and Valkey; tidegate.toml has the next steps"
+def _next_with_servers(input_name: str, *, has_topic: bool) -> tuple[str, str]:
+    """Return the command that runs the stages, and what it does. A topic that is there has servers already."""
+    if has_topic:
+        return "tidegate run", "runs every stage, with the brokers of the topic and the Redis of redis.url"
+    return (
+        "tidegate run --stack",
+        f"starts Kafka, Valkey and every stage; in a second terminal, events: tidegate produce --sample {input_name}",
+    )
