@@ -29,6 +29,9 @@ FIXED = {
     "spark.sql.streaming.stateStore.rocksdb.compactOnCommit": "false",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "64",
+    # Each attempt of a batch saves its state in files of its own, and the commit names them. Otherwise a driver that was held still in an
+    # open batch would replace what its successor has saved, whose batch has ended at other records.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
@@ -48,6 +51,10 @@ FIXED = {
     "spark.python.daemon.module": "tidegate.platform.spark.worker_daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
     "spark.python.worker.idleTimeoutSeconds": "0",
+    # A task sends Spark nothing until its batch ends.
+    "spark.python.worker.killOnIdleTimeout": "false",
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "false",
+    "spark.python.udf.pipelined.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.cleaner.periodicGC.interval": "5min",

@@ -34,6 +34,7 @@ from tidegate.platform.settings.manual import describe_settings
 from tidegate.platform.settings.problems import _COUNTERPARTS, SettingsReport
 from tidegate.platform.settings.shown_table import show_table
 from tidegate.platform.settings.sources import locate_keys, parse_assignments
+from tidegate.platform.spark.options import FIXED
 from tidegate.tools.commands.config import as_toml
 
 FLIGHTS = """\
@@ -979,3 +980,24 @@ def test_a_table_is_shown_without_secrets_and_without_what_nobody_set() -> None:
     assert (shown["late"], shown["timestamp_by"]) == ("1m30s", "at")
     assert "reorder" not in shown
     assert show_table(settings.output("rides")) == {"topic": "rides"}
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "fixed"),
+    [
+        ("spark.python.worker.killOnIdleTimeout", "true", "false"),
+        ("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "TRUE", "false"),
+        ("spark.python.udf.pipelined.enabled", "true", "false"),
+        ("spark.sql.streaming.stateStore.checkpointFormatVersion", "1", "2"),
+    ],
+)
+def test_what_would_end_long_tasks_of_spark_or_mix_their_states_is_refused_and_the_fix_works(name: str, refused: str, fixed: str) -> None:
+    """The error says why; played, its fix leaves the value that the design sets."""
+    with pytest.raises(SettingError) as failure:
+        read(f'[spark.conf]\n"{name}" = "{refused}"\n')
+    assert failure.value.code == "TG-SETTING-CONFLICT"
+    assert f"{name} cannot be {refused}" in failure.value.what
+    assert failure.value.fix == f"remove it: it is {fixed}"
+    read("")
+    assert FIXED[name] == fixed
+    assert read(f'[spark.conf]\n"{name}" = "{fixed}"\n').spark.properties()[name] == fixed

@@ -8,14 +8,30 @@ from pydantic import AfterValidator, Field
 
 from tidegate.basics.secret_masking import Secrets
 from tidegate.platform.settings.available_cores import available_cores
-from tidegate.platform.settings.kinds import Duration, Kind, NotAllowed, Properties, reveal_properties
-from tidegate.platform.settings.tables.base import Table, Tasks
+from tidegate.platform.settings.kinds import Duration, Kind, NotAllowed, Properties, peek_secret, reveal_properties
+from tidegate.platform.settings.tables.base import Conflict, Table, Tasks
 
 
 def _check_folder(text: str) -> str:
     if "://" in text:
         raise NotAllowed("the path of a folder, on a cluster one that all machines share; URLs (s3a://, hdfs://) are not supported yet")
     return text
+
+
+_KILLS = "a task sends Spark nothing until its batch ends, so Spark would kill its worker within a batch that stays open or is large"
+# Properties of Spark that have one value, and why no other.
+_FIXED = {
+    "spark.python.worker.killOnIdleTimeout": ("false", _KILLS),
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": ("false", _KILLS),
+    "spark.python.udf.pipelined.enabled": (
+        "false",
+        "Spark would hand over the rows of other keys while a stage still works on the state of one",
+    ),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": (
+        "2",
+        "a second driver beside a suspended one would lose its state, since both would save it in files of one name",
+    ),
+}
 
 
 class SparkSettings(Table):
@@ -41,6 +57,13 @@ class SparkSettings(Table):
         default=".tidegate/checkpoints",
         description="Folder of the checkpoints, one in it for each job; shared by all machines of a cluster.",
     )
+
+    def _conflicts(self) -> list[Conflict]:
+        return [
+            ("conf", f"{name} cannot be {given}: {why}", f"remove it: it is {fixed}")
+            for name, (fixed, why) in _FIXED.items()
+            if (given := peek_secret(self.conf.get(name))) is not None and given.strip().lower() != fixed
+        ]
 
     def properties(self) -> Secrets:
         """Return [spark.conf] with its secrets, for the session builder."""
