@@ -17,6 +17,7 @@ from ordering.errors import RefusedError, TidegateError
 from tidegate.basics.secret_masking import scrub
 from tidegate.platform.observe.logs import Ticks, get_logger
 from tidegate.platform.observe.stopping import Stop, raise_if_signalled
+from tidegate.platform.spark.bounded_stop import BoundedStop
 from tidegate.platform.spark.privates import CHECKPOINT_TAKEN, SLOW_START, STATE_UNREADABLE, WORKER_GONE
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
@@ -86,22 +87,24 @@ def drive(
             query.stop()
             return True
 
-    try:
-        while not stop.is_asked and not is_ready():
-            for job in jobs:
-                job.check()
-            tick()
-            time.sleep(_READY_PAUSE_S)
-        for job in () if stop.is_asked else jobs:
-            running.append(DrivenRun(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
-        unfinished = list(running)
-        while unfinished and not stop.is_asked:
-            # Only the first query waits for a second, so that all are checked once a second.
-            unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0)]
-            tick()
-    finally:
-        for query in running:
-            query.stop()
+    with BoundedStop(lambda: stop.is_asked, len(jobs)) as bound:
+        try:
+            while not stop.is_asked and not is_ready():
+                for job in jobs:
+                    job.check()
+                tick()
+                time.sleep(_READY_PAUSE_S)
+            for job in () if stop.is_asked else jobs:
+                running.append(DrivenRun(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
+            unfinished = list(running)
+            while unfinished and not stop.is_asked:
+                # Only the first query waits for a second, so that all are checked once a second.
+                unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0)]
+                tick()
+        finally:
+            bound.begin()
+            for query in running:
+                query.stop()
     tick()
     if failures:
         raise failures[0]

@@ -118,6 +118,15 @@ def stop_jvm(timeout_s: float) -> None:
         jvm.wait()
 
 
+def kill_jvm() -> None:
+    """End the JVM of this process at once, if there is one."""
+    from pyspark import SparkContext
+
+    jvm: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        jvm.kill()
+
+
 def load_state_library(session: SparkSession) -> None:
     """Load the state store's library in the JVM, which takes a quarter of a second, before the first batch needs it."""
     jvm: Any = session._jvm

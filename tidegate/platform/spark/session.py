@@ -24,6 +24,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
 from tidegate.platform.observe.stopping import raise_if_signalled
+from tidegate.platform.spark.bounded_stop import BoundedStop
 from tidegate.platform.spark.launch.python_host import end_hosts
 from tidegate.platform.spark.local_files import set_permissions_in_process
 from tidegate.platform.spark.privates import (
@@ -91,7 +92,7 @@ def end_session(spark: SparkSession) -> None:
     Stop Spark and its JVM, ignoring one that has already ended. Once a job's process has ended, no task of it writes: whoever then deletes
     its checkpoint is not met by a file of it that comes later.
     """
-    with suppress(Py4JError, ConnectionError):
+    with BoundedStop(lambda: True), suppress(Py4JError, ConnectionError):
         spark.stop()
     stop_jvm(_JVM_END_S)
     end_hosts()

@@ -69,6 +69,7 @@ def run(
         from tidegate.platform.observe.logs import Ticks
         from tidegate.platform.observe.stopping import stop_on_signal
         from tidegate.platform.observe.terminal import standard_error
+        from tidegate.platform.spark.bounded_stop import BoundedStop
         from tidegate.platform.spark.cluster import Cluster
         from tidegate.platform.spark.worker_log import WorkerLog
         from tidegate.tools.pipeline.keeping import KeptStage, Phase, keep_going
@@ -96,6 +97,8 @@ def run(
         if page:
             folder_of_paths = config.parent if config is not None else Path()
             running.enter_context(page_beside(settings, folder_of_paths, command_flags(config, assign), page_port))
+        if spark is not None:
+            running.enter_context(BoundedStop(lambda: stop.is_asked, len(kept)))
         show = running.enter_context(live_lines(standard_error(), [each.stage.label for each in kept]))
 
         def on_turn() -> None:

@@ -37,6 +37,8 @@ from tidegate.platform.spark.launch.ask_host import HOST_VARIABLE
 
 _SOCKET = "python.host"
 _MESSAGE_BYTES_MAX, _FILES_MAX = 2**20, 2**12
+# How long a host may take to end, seconds; one that is held still ends by no request.
+_HOST_END_S = 10.0
 # A last argument of blanks, over which a forked process writes its own command line.
 _ROOM = " " * 240
 # What Spark's own processes import.
@@ -92,7 +94,11 @@ def end_hosts() -> None:
         host = _hosts.pop()
         assert host.stdin is not None
         host.stdin.close()
-        host.wait()
+        try:
+            host.wait(_HOST_END_S)
+        except subprocess.TimeoutExpired:
+            host.kill()
+            host.wait()
 
 
 class _Host:
