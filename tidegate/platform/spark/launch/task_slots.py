@@ -2,7 +2,8 @@
 The task slots of this process's session. A batch that stays open keeps a slot for each of its tasks, so all open batches together must
 leave one for the others.
 
-Law: with ``batch_span`` a local session gets slots enough by itself; an open task mostly waits, so it needs no core of its own.
+Law: with ``batch_span`` a local session gets slots enough by itself for all stages of the settings, each with ``shuffle_partitions`` tasks;
+an open task mostly waits, so it needs no core of its own. Only a checkpoint that has more tasks than the settings may find too few.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def master_of(settings: Settings) -> str:
     local = _LOCAL.fullmatch(master)
     if not may_open or local is None:
         return master
-    return f"local[{max(_slots(local[1]), _OPEN_SLOTS)}{local[2] or ''}]"
+    # Each query has an output of its own, one of them perhaps without a table.
+    stages = len(settings.inputs) + len(settings.outputs) + 1
+    slots = max(_slots(local[1]), _OPEN_SLOTS, stages * settings.spark.shuffle_partitions + 1)
+    return f"local[{slots}{local[2] or ''}]"
 
 
 def _slots(number: str | None) -> int:

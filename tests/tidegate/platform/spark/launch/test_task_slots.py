@@ -30,7 +30,18 @@ def test_a_local_session_gets_slots_for_open_batches_by_itself(master: str, with
 def test_a_large_machine_keeps_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each of its cores."""
     monkeypatch.setattr("os.cpu_count", lambda: 96)
-    assert master_of(Settings(spark={"master": "local[*]"}, inputs={"rides": {"topic": "rides"}})) == "local[96]"
+    assert master_of(Settings(spark={"master": "local[*]", "shuffle_partitions": 2}, inputs={"rides": {"topic": "rides"}})) == "local[96]"
+
+
+def test_a_local_session_gets_the_slots_of_all_stages() -> None:
+    """Two inputs, an output with a table and one without, 48 tasks each, and one for what hands out ranges."""
+    tables = {"inputs": {"rides": {"topic": "rides"}, "zones": {"topic": "zones"}}, "outputs": {"tolls": {"topic": "tolls"}}}
+    settings = Settings(spark={"master": "local[*]", "shuffle_partitions": 48}, **tables)
+    master = master_of(settings)
+    assert master == "local[193]"
+    slots = TaskSlots()
+    for job in ("ingest rides", "ingest zones", "query tolls", "query output"):
+        assert slots.keep(job, 48, master) == ""
 
 
 def test_a_slot_is_left_for_stages_that_keep_none() -> None:
