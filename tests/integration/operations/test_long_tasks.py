@@ -17,8 +17,8 @@ from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.topics import create, exists, fresh, produce, read_ordered
 
 from ordering.ticks import INFINITY
+from tidegate.platform.checkpoint.offset_log import checkpoint_state
 from tidegate.platform.spark.bounded_stop import STOP_WITHIN_S
-from tidegate.platform.spark.offset_log import checkpoint_state
 from tidegate.testing.stack.real_stack import session_of
 
 if TYPE_CHECKING:
