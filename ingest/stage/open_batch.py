@@ -48,6 +48,8 @@ _WAIT_MS = 100
 _LOOK_EVERY_S = 0.02
 # A round lasts so long for each CTI that the last one wrote, but not longer than _ROUND_MAX_S: CTIs cost their readers too.
 _ROUND_OF_CTI_S, _ROUND_MAX_S = 0.001, 0.05
+# If ingest stamps records, a round lasts so long at least, seconds: the journal keeps a stamp for each as long as its records.
+_ROUND_OF_STAMP_S = 0.1
 _TELL_EVERY_S = 1.0
 
 _log = get_logger("ingest.stage")
@@ -145,6 +147,7 @@ class OpenBatch:
         self._parent = os.getppid()
         self._looked_s, self._silences_s, self._told_s = 0.0, 0.0, time.monotonic()
         self._is_asked = False
+        self._round_min_s = _ROUND_OF_STAMP_S if plan.settings.arrival == "ingest" else 0.0
 
     def run(self) -> None:
         """Go on until the batch ends. Raises TidegateError as a walk does."""
@@ -251,7 +254,7 @@ class OpenBatch:
         """Write the CTIs that are due; return how long the next round may take at least, seconds."""
         ctis = [cti for opened in self._ranges for cti in opened.walk.pop_ctis(is_last=True)]
         self._publish(ctis)
-        return min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S)
+        return max(min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S), self._round_min_s)
 
 
 def _open_journal(plan: IngestPlan, admin: Admin) -> JournalClient:

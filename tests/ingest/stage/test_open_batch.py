@@ -41,6 +41,7 @@ from ordering.model.state import Delta, State
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Raise
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from tidegate.platform.checkpoint import open_batches
 from tidegate.platform.checkpoint.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.kafka.records import Records
@@ -484,6 +485,24 @@ def test_an_open_batch_ends_when_the_journal_goes_away(tmp_path: Path, monkeypat
         check_law(job)
     finally:
         own.kill()
+
+
+def test_an_open_batch_stamps_records_ten_times_a_second_at_most(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal keeps each stamp as long as the records that bear it."""
+    monkeypatch.setattr(open_batches, "_FIRST_SPAN_S", 60.0)
+    plan = plan_of(server, tmp_path, 1, arrival="ingest")
+    job = Job(plan, world_of(3, plan), monkeypatch)
+    job.world.grow()
+    job.world.grow()
+    job.world.rounds_left = 150
+    assert job.run_batch()
+    assert job.opened == 1
+    for partition in (A, B):
+        # The first one is the planner's.
+        _, *stamps = job.journal.stamps(plan.journal_key(partition), 0, EVENTS)
+        # A busy machine may delay any of them.
+        assert len(stamps) > 5
+        assert stamps[-1][1] - stamps[0][1] >= 80_000 * (len(stamps) - 1), stamps
 
 
 def test_a_stop_ends_the_open_batch_and_nothing_more_is_planned(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
