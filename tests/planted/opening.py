@@ -20,6 +20,15 @@ OPENING = [
         _CUT,
     ),
     Bug(
+        "judged-before-closed",
+        "A record of an open batch is judged only after the journal has closed its position: no later estimate may count below it.",
+        3,
+        "ingest/stage/open_batch.py",
+        "        closed = self._close(",
+        "        closed = {place: PlannedPosition(end) for place, end in ends.items()} or self._close(",
+        _CUT,
+    ),
+    Bug(
         "cti-before-acknowledgement",
         "A CTI is sent only after the broker has acknowledged every event below it.",
         4,
