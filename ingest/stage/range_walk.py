@@ -91,7 +91,7 @@ class RangeWalk(RecordJudge):
         self._tally.start_clock()
         piece = replace(self._planned, start=self.next_offset, skips=(), **end.range_fields())
         marks = self._begin_range(piece, is_first=False)
-        pause_at("open piece read")
+        pause_at("open piece closed")
         if records is not None:
             self._tally.add_records(records)
             self.judge(piece.topic, piece.partition, records, marks)

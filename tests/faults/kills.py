@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import psutil
 from faults.lives import Lives
-from faults.points import LOGGED, STATE, UNCOMMITTED, Checkpoint, strike_at
+from faults.points import LOGGED, OPEN, STATE, UNCOMMITTED, Checkpoint, strike_at
 
-from tidegate.basics.fault_points import POINTS
+from tidegate.basics.fault_points import OPEN_POINTS, POINTS
 
 SESSION, DRIVER, JVM, WORKER, PLANNER, BROKER, REDIS = "session", "driver", "jvm", "worker", "planner", "broker", "redis"
 WATCHED = (LOGGED, STATE, UNCOMMITTED)
@@ -49,13 +49,13 @@ class Kill:
     @property
     def held_at(self) -> tuple[str, int] | None:
         """Where a worker must hold itself still for it."""
-        return (self.point, self.nth) if self.point in POINTS else None
+        return (self.point, self.nth) if self.point in (*POINTS, *OPEN_POINTS) else None
 
     def strike(self, world: Lives) -> str:
         """Kill; return what was hit."""
         if self.held_at is not None:
             return self._strike_held(world)
-        if self.point in WATCHED:
+        if self.point in (*WATCHED, OPEN):
             return self._strike_watched(world)
         if self.point == RECOVERY:
             return self._strike_recovery(world)
@@ -66,8 +66,11 @@ class Kill:
 
     def _strike_held(self, world: Lives) -> str:
         held = world.until_held(world.patience_s)
+        hit = self.point if held is not None else "missed"
+        if hit in POINTS and Checkpoint(world.checkpoint).where() == OPEN:
+            hit = f"{hit}, {OPEN}"
         slain(world, self.victim, held)
-        return self.point if held is not None else "missed"
+        return hit
 
     def _strike_watched(self, world: Lives) -> str:
         checkpoint = Checkpoint(world.checkpoint)
@@ -143,7 +146,7 @@ def draw_kill(dice: random.Random) -> Kill:
         return Kill(victim, wait_s=dice.uniform(0.0, 4.0))
     if kind < 0.72:
         victim = dice.choice((SESSION, SESSION, DRIVER, JVM, WORKER, WORKER, BROKER))
-        return Kill(victim, dice.choice(POINTS), dice.randint(1, 6))
+        return Kill(victim, dice.choice((*POINTS, *OPEN_POINTS)), dice.choice((1, 2, 3, 4, 5, 6, 20)))
     if kind < 0.88:
-        return Kill(dice.choice((SESSION, DRIVER, JVM)), dice.choice(WATCHED))
+        return Kill(dice.choice((SESSION, DRIVER, JVM)), dice.choice((*WATCHED, OPEN)))
     return Kill(dice.choice((SESSION, DRIVER, JVM)), RECOVERY, dice.randint(1, 3), dice.uniform(1.0, 9.0))

@@ -73,7 +73,7 @@ class Lives(ABC):
     @property
     def patience_s(self) -> float:
         """How long to wait for a moment to strike."""
-        return max(self.stall_s / 4, 30.0)
+        return max(self.stall_s / 4, 45.0)
 
     def start(self) -> None:
         """Start a life; if :attr:`arm` says so, one of its workers holds itself still at a point."""

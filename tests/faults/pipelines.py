@@ -36,6 +36,7 @@ from tidegate.platform.stack.embedded import EmbeddedStack
 RECORDS, PARTITIONS, KEYS = 2_000, 2, ("a", "bb", "ccc", "d")
 KILLS_A_ROUND, FAILS_MAX, END_S = 4, 4, 420.0
 BATCH_SIZES = 25, 60, 200
+SPANS = "0s", "1500ms", "30s"
 MOVED_S = 8.0
 TABLES = """
 [inputs.one]
@@ -93,6 +94,8 @@ class PipelineOutcome:
     struck: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
     lives: int = 0
+    # How many lives kept their batches open for how long.
+    spans: Counter[str] = field(default_factory=Counter)
     moves: int = 0
     # Rounds in which a stage failed for good and its neighbours did not.
     isolated: int = 0
@@ -107,6 +110,7 @@ class PipelineLives(Lives):
     def __init__(self, stack: EmbeddedStack, space: Workspace, dice: random.Random, tag: str) -> None:
         super().__init__(stack, space)
         self._dice, self._tag = dice, tag
+        self.spans: Counter[str] = Counter()
 
     @property
     def checkpoint(self) -> Path:
@@ -114,9 +118,15 @@ class PipelineLives(Lives):
         return self.space.folder / ".tidegate" / "checkpoints" / f"ingest-{self._tag}.one"
 
     def _begin(self, environment: dict[str, str]) -> Job:
-        size = self._dice.choice(BATCH_SIZES)
-        small = [f"inputs.{name}.max_events_per_batch={size}" for name in ("one", "two")]
-        return self.space.start_alone("run", "--no-page", *(word for each in small for word in ("--set", each)), **environment)
+        size, span = self._dice.choice(BATCH_SIZES), self._dice.choice(SPANS)
+        self.spans[span] += 1
+        drawn = [
+            f"inputs.{name}.{key}={value}"
+            for name in ("one", "two")
+            for key, value in (("max_events_per_batch", size), ("batch_span", span))
+        ]
+        drawn.append(f"query.batch_span={span}")
+        return self.space.start_alone("run", "--no-page", *(word for each in drawn for word in ("--set", each)), **environment)
 
 
 def draw_strike(dice: random.Random, *, first: bool) -> Kill:
@@ -149,7 +159,7 @@ class PipelineRound:
             tell(f"all stages at their end: {self.outcome.compared:,} records as written apart")
         finally:
             lives.close()
-            self.outcome.kills, self.outcome.lives = lives.kills, lives.lives
+            self.outcome.kills, self.outcome.lives, self.outcome.spans = lives.kills, lives.lives, lives.spans
             self.outcome.ended = lives.ended
 
     def _strike(self, lives: PipelineLives, *, first: bool, tell: Callable[[str], None]) -> None:
@@ -286,9 +296,11 @@ def _report(outcomes: Sequence[PipelineOutcome], took_s: float) -> int:
     """Print the summary; return the exit code: 1 if a law was broken, or nothing was compared or struck."""
     kills: Counter[str] = sum((each.kills for each in outcomes), Counter())
     struck: Counter[str] = sum((each.struck for each in outcomes), Counter())
+    spans: Counter[str] = sum((each.spans for each in outcomes), Counter())
     ended = Counter(code for each in outcomes for code in each.ended)
     print(f"\nkill -9: {kills.total()} ({', '.join(f'{count} {victim}' for victim, count in kills.most_common())})")
     print(f"where kills struck: {', '.join(f'{count} {point}' for point, count in struck.most_common())}")
+    print(f"lives by batch_span: {', '.join(f'{count} of {span}' for span, count in sorted(spans.items()))}")
     if ended:
         print(f"lives that ended by themselves after a fault: {', '.join(f'{count} {code}' for code, count in ended.most_common())}")
     sums = {name: sum(getattr(each, name) for each in outcomes) for name in ("lives", "moves", "isolated", "compared", "written_twice")}

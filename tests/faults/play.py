@@ -79,6 +79,8 @@ class Outcome:
     kills: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
     lives: int = 0
+    # How many lives kept their batches open for how long.
+    spans: Counter[str] = field(default_factory=Counter)
     readers: int = 0
     records: int = 0
     events: int = 0
@@ -107,6 +109,7 @@ def play(stack: EmbeddedStack, folder: Path, episode: Episode, tell: Callable[[S
             # Whatever a fault brings to light, in the product or in the campaign, is told; the other episodes are played.
             outcome.broken = f"{type(error).__name__}: {error}"
         outcome.kills, outcome.ended, outcome.lives, outcome.estimates = made.kills, made.ended, made.lives, made.facts.count
+        outcome.spans = made.spans
     return outcome
 
 

@@ -2,19 +2,22 @@
 Where in a batch a kill struck, and kills that strike where they are meant to.
 
 A batch writes its offsets, then each task its state, then the commit log, all as files in the checkpoint: three points can be
-met by watching these. What lies inside a task cannot be seen in time from outside: there a worker holds itself still
-(:mod:`tidegate.basics.fault_points`). Either way the checkpoint tells afterwards what was hit, and only that is counted.
+met by watching these. The tasks of a batch that stays open also report once a second, with its number. What lies inside a task
+cannot be seen in time from outside: there a worker holds itself still (:mod:`tidegate.basics.fault_points`). Either way the
+checkpoint tells afterwards what was hit, and only that is counted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
 from pathlib import Path
 
 IDLE, LOGGED, STATE, UNCOMMITTED = "between batches", "offsets logged", "mid state commit", "before the commit log"
+OPEN = "within an open batch"
 _POLL_S = 0.0005
 
 
@@ -22,6 +25,7 @@ class Checkpoint:
     """What the files of a Spark checkpoint tell."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._offsets, self._commits, self._state = folder / "spark/offsets", folder / "spark/commits", folder / "spark/state/0"
 
     @property
@@ -41,8 +45,16 @@ class Checkpoint:
             return IDLE
         saved, tasks = self._saved(planned + 1)
         if not saved:
-            return LOGGED
+            return OPEN if self._was_open(planned) else LOGGED
         return UNCOMMITTED if saved == tasks else STATE
+
+    def _was_open(self, batch: int) -> bool:
+        """Return whether a task has reported from within a batch, as only those that stay open do."""
+        for file in self._folder.glob("open_report_*.json"):
+            with contextlib.suppress(OSError, ValueError):
+                if json.loads(file.read_text()).get("open_batch") == batch:
+                    return True
+        return False
 
     def _saved(self, version: int) -> tuple[int, int]:
         """Return how many tasks have saved a version of their state, and how many there are."""

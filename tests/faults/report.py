@@ -33,12 +33,15 @@ def _print_sums(outcomes: Sequence[Outcome]) -> None:
     kills: Counter[str] = Counter()
     ended: Counter[str] = Counter()
     where: Counter[str] = Counter()
+    spans: Counter[str] = Counter()
     for outcome in outcomes:
         kills.update(outcome.kills)
         ended.update(outcome.ended)
+        spans.update(outcome.spans)
         where.update(struck.hit for struck in outcome.struck if struck.name.startswith("kill "))
     print(f"\nkill -9: {kills.total()} ({', '.join(f'{count} {victim}' for victim, count in kills.most_common())})")
     print(f"where kills struck: {', '.join(f'{count} {point}' for point, count in where.most_common())}")
+    print(f"lives by batch_span: {', '.join(f'{count} of {span}' for span, count in sorted(spans.items()))}")
     if ended:
         print(f"lives that ended by themselves after a fault: {', '.join(f'{count} {code}' for code, count in ended.most_common())}")
     names = ("lives", "records", "events", "duplicates", "estimates", "readers")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.checks import Truth, check_accounts, check_bytes, check_dead_letters, check_promises, truth_of
-from faults.points import IDLE, LOGGED, STATE, UNCOMMITTED, Checkpoint
+from faults.points import IDLE, LOGGED, OPEN, STATE, UNCOMMITTED, Checkpoint
 from faults.reading import Start, check_readers
 from support.law_breaches import BrokenLawError
 from support.stack.drawn_logs import draw, logs_of
@@ -16,6 +16,8 @@ from support.stack.topics import Channel, Event, Ordered
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
+from tidegate.platform.checkpoint.open_batches import write_report
+from tidegate.platform.observe.reports import IngestReport
 
 PARTITIONS, OUTPUTS = 2, 2
 POLICIES = Policies(20 * SECOND_US, 3 * SECOND_US, reorder_us=SECOND_US)
@@ -174,14 +176,17 @@ def test_a_reader_that_misses_an_event_is_noticed(truth: Truth) -> None:
 
 
 def test_the_files_of_a_checkpoint_tell_where_a_batch_stands(tmp_path: Path) -> None:
-    """Offsets first, then each task's state, then the commit."""
+    """Offsets first, then each task's state, then the commit; a report of a task that stays open names its batch."""
     checkpoint = Checkpoint(tmp_path)
     assert checkpoint.where() == IDLE
     for folder in ("spark/offsets", "spark/commits", "spark/state/0/0", "spark/state/0/1", "spark/state/0/_metadata"):
         (tmp_path / folder).mkdir(parents=True)
     told = []
-    for file in ("offsets/4", "state/0/1/5.changelog", "state/0/0/5.changelog", "commits/4"):
+    for file in ("offsets/4", "state/0/1/5.changelog", "state/0/0/5.changelog", "commits/4", "offsets/5"):
         (tmp_path / "spark" / file).touch()
         told.append(checkpoint.where())
-    assert told == [LOGGED, STATE, UNCOMMITTED, IDLE]
-    assert (checkpoint.planned, checkpoint.committed) == (4, 4)
+    assert told == [LOGGED, STATE, UNCOMMITTED, IDLE, LOGGED]
+    assert (checkpoint.planned, checkpoint.committed) == (5, 4)
+    for batch, place in ((4, LOGGED), (5, OPEN)):
+        write_report(tmp_path, 0, IngestReport("raw", 0, open_batch=batch).to_json())
+        assert checkpoint.where() == place

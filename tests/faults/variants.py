@@ -26,6 +26,9 @@ idle_cadence = "300ms"
 {rest}
 """
 
+SPANS = "0s", "1500ms", "30s"
+"""For how long batches stay open, drawn for each life: micro-batches, batches with many ends, and the default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -85,10 +88,11 @@ class Variant:
             rest="\n".join(rest),
         )
 
-    def flags(self) -> list[str]:
-        """Return the flags for Spark."""
+    def flags(self, span: str = SPANS[-1]) -> list[str]:
+        """Return the flags for Spark, and for how long batches stay open."""
         master = f"local[{self.cores},{self.retries}]"
-        return settings_of(spark__master=master, spark__shuffle_partitions=self.tasks, spark__trigger=self.trigger)
+        spark = settings_of(spark__master=master, spark__shuffle_partitions=self.tasks, spark__trigger=self.trigger)
+        return [*spark, *settings_of(inputs__events__batch_span=span)]
 
     def policies(self) -> Policies:
         """Return the time policies as the oracle takes them."""
