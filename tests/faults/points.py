@@ -43,25 +43,33 @@ class Checkpoint:
         planned = self.planned
         if planned < 0 or self.committed >= planned:
             return IDLE
-        saved, tasks = self._saved(planned + 1)
-        if not saved:
-            return OPEN if self._was_open(planned) else LOGGED
-        return UNCOMMITTED if saved == tasks else STATE
+        saved_s, tasks = self._saved(planned + 1)
+        if saved_s and len(saved_s) == tasks:
+            return UNCOMMITTED
+        # A task without ranges saves at once, while the others stay open.
+        if self._reported_s(planned) > max(saved_s, default=0.0):
+            return OPEN
+        return STATE if saved_s else LOGGED
 
-    def _was_open(self, batch: int) -> bool:
-        """Return whether a task has reported from within a batch, as only those that stay open do."""
+    def _reported_s(self, batch: int) -> float:
+        """Return when a task has last reported from within a batch, as only those that stay open do; 0: never."""
+        reported_s = 0.0
         for file in self._folder.glob("open_report_*.json"):
             with contextlib.suppress(OSError, ValueError):
                 if json.loads(file.read_text()).get("open_batch") == batch:
-                    return True
-        return False
+                    reported_s = max(reported_s, file.stat().st_mtime)
+        return reported_s
 
-    def _saved(self, version: int) -> tuple[int, int]:
-        """Return how many tasks have saved a version of their state, and how many there are."""
+    def _saved(self, version: int) -> tuple[list[float], int]:
+        """Return when tasks have saved a version of their state, one time for each that has, and how many tasks there are."""
         tasks = [name for name in _names(self._state) if name.isdigit()]
         ends = (f"{version}.changelog", f"{version}.zip", f"{version}.delta")
-        saved = sum(any(name in ends or name.startswith(f"{version}_") for name in _names(self._state / task)) for task in tasks)
-        return saved, len(tasks)
+        saved_s = []
+        for task in tasks:
+            names = [name for name in _names(self._state / task) if name in ends or name.startswith(f"{version}_")]
+            with contextlib.suppress(OSError):
+                saved_s += [max((self._state / task / name).stat().st_mtime for name in names)] if names else []
+        return saved_s, len(tasks)
 
 
 def _names(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,3 +191,8 @@ def test_the_files_of_a_checkpoint_tell_where_a_batch_stands(tmp_path: Path) -> 
     for batch, place in ((4, LOGGED), (5, OPEN)):
         write_report(tmp_path, 0, IngestReport("raw", 0, open_batch=batch).to_json())
         assert checkpoint.where() == place
+    state = tmp_path / "spark/state/0/0/6.changelog"
+    state.touch()
+    for saved_s, place in ((1.0, OPEN), (2.0e9, STATE)):
+        os.utime(state, (saved_s, saved_s))
+        assert checkpoint.where() == place, "a task without ranges saves at once"
