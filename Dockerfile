@@ -75,7 +75,7 @@ COPY tidegate/language/expressions/__init__.py /src/tidegate/language/expression
 COPY tidegate/language/expressions/syntax/__init__.py tidegate/language/expressions/syntax/plain_path.py /src/tidegate/language/expressions/syntax/
 COPY tidegate/platform/__init__.py /src/tidegate/platform/
 COPY tidegate/platform/stack/__init__.py tidegate/platform/stack/this_folder.py /src/tidegate/platform/stack/
-COPY tidegate/platform/observe/__init__.py tidegate/platform/observe/stopping.py tidegate/platform/observe/terminal.py /src/tidegate/platform/observe/
+COPY tidegate/platform/observe/__init__.py tidegate/platform/observe/logs.py tidegate/platform/observe/stopping.py tidegate/platform/observe/terminal.py /src/tidegate/platform/observe/
 COPY tidegate/platform/settings /src/tidegate/platform/settings
 COPY tidegate/platform/spark /src/tidegate/platform/spark
 RUN PYTHONPATH=/src python -m tidegate.platform.spark.class_archive
