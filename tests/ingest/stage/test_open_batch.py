@@ -56,6 +56,12 @@ _ids = itertools.count()
 Row = tuple[int, Any, bytes, Any]
 
 
+@pytest.fixture(autouse=True)
+def _all_spans_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batches of a process would be short, by a clock that these tests do not move."""
+    monkeypatch.setattr(open_batches, "_FIRST_SPAN_S", 1e9)
+
+
 class DiedError(BaseException):
     """The process was killed here."""
 
@@ -489,7 +495,6 @@ def test_an_open_batch_ends_when_the_journal_goes_away(tmp_path: Path, monkeypat
 
 def test_an_open_batch_stamps_records_ten_times_a_second_at_most(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal keeps each stamp as long as the records that bear it."""
-    monkeypatch.setattr(open_batches, "_FIRST_SPAN_S", 60.0)
     plan = plan_of(server, tmp_path, 1, arrival="ingest")
     job = Job(plan, world_of(3, plan), monkeypatch)
     job.world.grow()

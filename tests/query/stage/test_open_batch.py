@@ -33,6 +33,7 @@ from query.stage.open_positions import keep_positions
 from query.stage.planned_range import QueryRange
 from query.stage.planner import QueryPlanner
 from query.stage.processor import QueryStage
+from tidegate.platform.checkpoint import open_batches
 from tidegate.platform.checkpoint.open_batches import request_end
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.worker import Worker
@@ -41,6 +42,12 @@ from tidegate.platform.observe.reports import BucketReport
 PARTITIONS = 3
 Row = tuple[int, Any, bytes, Any]
 _ids = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _all_spans_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batches of a process would be short, by a clock that these tests do not move."""
+    monkeypatch.setattr(open_batches, "_FIRST_SPAN_S", 1e9)
 
 
 class DiedError(BaseException):
