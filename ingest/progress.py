@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
 from tidegate.platform.metrics.event_fates import count_dead_letters, count_dropped, count_records, describe_fates, fates_as_dict
+from tidegate.platform.observe.job_lag import EventRate
 from tidegate.platform.observe.reports import IngestReport
 
 _DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
@@ -20,10 +20,7 @@ class IngestProgress:
     def __init__(self, total: int) -> None:
         self.total = total or None
         self._partitions: dict[int, IngestReport] = {}
-        # When the first reports came, seconds; by roster number, how many events the first report of a partition had counted.
-        self._began_s: float | None = None
-        self._first_events: dict[int, int] = {}
-        self._turns = 0
+        self._rate = EventRate()
         # What the last call of pop_news has seen.
         self._known: tuple[object, ...] = ()
         self._seconds: Counter[str] = Counter()
@@ -39,10 +36,7 @@ class IngestProgress:
         """Take the reports of a batch that is still open."""
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._partitions = {**self._partitions, **{report.number: report for report in reports}}
-        self._turns += 1
-        if self._began_s is None:
-            self._began_s = time.monotonic()
-        self._first_events = {**{report.number: report.totals.get("events_in", 0) for report in reports}, **self._first_events}
+        self._rate.accept({report.number: report.totals.get("events_in", 0) for report in reports})
 
     @property
     def has_begun(self) -> bool:
@@ -57,9 +51,7 @@ class IngestProgress:
 
     def rate(self) -> float | None:
         """Return events per second since the first reports, which include the start of workers; None before the second ones."""
-        if self._began_s is None or self._turns < 2:
-            return None
-        return (self.totals()["events_in"] - sum(self._first_events.values())) / max(time.monotonic() - self._began_s, 1e-9)
+        return self._rate.per_second(self.totals()["events_in"])
 
     def pop_news(self) -> bool:
         """Return whether counts or times are others than at the last call."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.platform.metrics.null_shares import NullShare, find_null_columns
+from tidegate.platform.observe.job_lag import EventRate
 from tidegate.platform.observe.recovery_report import Positions
 from tidegate.platform.observe.reports import BucketReport, Gap
 from tidegate.platform.observe.result_delays import Delays, RecentDelays
@@ -30,10 +30,7 @@ class QueryProgress:
         # By open gap: how long the brokers had answered when it was first seen, seconds; and the end of its partition a minute later.
         self._gaps_since_s: dict[Gap, float] = {}
         self._gap_ends: dict[Gap, int] = {}
-        # When the first reports came, seconds; by bucket, how many events its first report had counted.
-        self._began_s: float | None = None
-        self._first_events: dict[int, int] = {}
-        self._turns = 0
+        self._rate = EventRate()
         # What the last call of pop_news has seen.
         self._known: tuple[object, ...] = ()
         self._reported_absent: set[tuple[str, str]] = set()
@@ -55,10 +52,7 @@ class QueryProgress:
         self._reports = {**self._reports, **{report.bucket: report for report in reports}}
         self._recent_delays.add(item for report in reports for item in report.delays.items())
         self._gaps = {gap for report in self._reports.values() for gap in report.waiting}
-        self._turns += 1
-        if self._began_s is None:
-            self._began_s = time.monotonic()
-        self._first_events = {**{report.bucket: report.totals.get("events", 0) for report in reports}, **self._first_events}
+        self._rate.accept({report.bucket: report.totals.get("events", 0) for report in reports})
         return reports
 
     def _without_told_delays(self, report: BucketReport) -> BucketReport:
@@ -137,9 +131,7 @@ class QueryProgress:
 
     def rate(self) -> float | None:
         """Return events per second since the first reports; None before the second ones."""
-        if self._began_s is None or self._turns < 2:
-            return None
-        return (self.totals()["events"] - sum(self._first_events.values())) / max(time.monotonic() - self._began_s, 1e-9)
+        return self._rate.per_second(self.totals()["events"])
 
     @property
     def has_begun(self) -> bool:

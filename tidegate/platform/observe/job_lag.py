@@ -24,6 +24,29 @@ _TREND_S = 60.0
 _SPAN_MIN_S = 2.0
 
 
+class EventRate:
+    """How many events a second a job takes since its first reports, by the counts that its partitions or buckets report."""
+
+    def __init__(self) -> None:
+        # When the first reports came, seconds; by partition or bucket, how many events its first report had counted.
+        self._began_s: float | None = None
+        self._first_counts: dict[int, int] = {}
+        self._turns = 0
+
+    def accept(self, counts: Mapping[int, int]) -> None:
+        """Take the events counted so far, by partition or bucket, of one turn of reports."""
+        self._turns += 1
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+        self._first_counts = {**counts, **self._first_counts}
+
+    def per_second(self, total: int) -> float | None:
+        """Return the rate up to now, when *total* events are counted; None before the second reports: the first include a start."""
+        if self._began_s is None or self._turns < 2:
+            return None
+        return (total - sum(self._first_counts.values())) / max(time.monotonic() - self._began_s, 1e-9)
+
+
 class UnreadAge:
     """Remembers when ends of partitions were seen; *clock_s* is a clock that never goes back, in seconds."""
 
