@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from tidegate.basics.secret_masking import SPARK_REDACTION
+from tidegate.platform.settings.tables.spark import FIXED_PROPERTIES
 from tidegate.platform.spark.privates import CHECKED_VERSION, FILE_MANAGER, NO_GENERATED_CODE, STATE_STORE
 
 # Not the JVM's own temporary folder: Spark 4.3 changes socket paths to lower case, and limits them to 108 characters.
@@ -24,14 +25,12 @@ _COLLECTOR = "-XX:+UseSerialGC"
 _JVM = f"{_COLLECTOR} -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 JAVA_OPTIONS = f"{_JVM} -Dlog4j2.configurationFile={_LOG4J}"
 FIXED = {
+    **{name: value for name, (value, _) in FIXED_PROPERTIES.items()},
     "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.compactOnCommit": "false",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "64",
-    # Each attempt of a batch saves its state in files of its own, and the commit names them. Otherwise a driver that was held still in an
-    # open batch would replace what its successor has saved, whose batch has ended at other records.
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
@@ -51,10 +50,6 @@ FIXED = {
     "spark.python.daemon.module": "tidegate.platform.spark.worker_daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
     "spark.python.worker.idleTimeoutSeconds": "0",
-    # A task sends Spark nothing until its batch ends.
-    "spark.python.worker.killOnIdleTimeout": "false",
-    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "false",
-    "spark.python.udf.pipelined.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.cleaner.periodicGC.interval": "5min",

@@ -20,7 +20,7 @@ def _check_folder(text: str) -> str:
 
 _KILLS = "a task sends Spark nothing until its batch ends, so Spark would kill its worker within a batch that stays open or is large"
 # Properties of Spark that have one value, and why no other.
-_FIXED = {
+FIXED_PROPERTIES = {
     "spark.python.worker.killOnIdleTimeout": ("false", _KILLS),
     "spark.sql.execution.pyspark.udf.killOnIdleTimeout": ("false", _KILLS),
     "spark.python.udf.pipelined.enabled": (
@@ -29,6 +29,7 @@ _FIXED = {
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": (
         "2",
+        # In format 2 each attempt of a batch has files of its own, and the commit names them.
         "a second driver beside a suspended one would lose its state, since both would save it in files of one name",
     ),
 }
@@ -61,7 +62,7 @@ class SparkSettings(Table):
     def _conflicts(self) -> list[Conflict]:
         return [
             ("conf", f"{name} cannot be {given}: {why}", f"remove it: it is {fixed}")
-            for name, (fixed, why) in _FIXED.items()
+            for name, (fixed, why) in FIXED_PROPERTIES.items()
             if (given := peek_secret(self.conf.get(name))) is not None and given.strip().lower() != fixed
         ]
 
