@@ -5,7 +5,7 @@ A field that is renamed upstream is no error: it is NULL from then on. So runnin
 :mod:`tidegate.platform.metrics.null_shares` tells.
 
 Law: no result depends on the counts, which are not saved with the bucket. Of a piece at most ``SAMPLE_RECORDS`` records are parsed once
-more, and of the small pieces of an open batch some are passed over, so the cost does not grow with the load.
+more, and the small pieces of an open batch are counted together, ten times a second, so the cost does not grow with the load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidegate.platform.observe.reports import ColumnNulls, InputNulls
 from tidegate.records.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
 
 SAMPLE_RECORDS = 256
-# After a piece was looked at, other pieces of its input are passed over for so long.
+# Small pieces of an input are counted together, if less time than this has passed since the last count, seconds.
 _PAUSE_S = 0.1
 # Counts are kept in two parts of this length, the present one and the one before: "the last minutes" are two to five.
 _PART_S = 150.0
@@ -55,26 +55,35 @@ class NullCounts:
         self._part_began_s = now_s()
         self._present: dict[str, _Counts] = {}
         self._before: dict[str, _Counts] = {}
-        # By input: when the next piece is looked at.
+        # By input: the newest records that are not counted yet, and when they are to be counted.
+        self._held: dict[str, pa.ChunkedArray] = {}
         self._next_s: dict[str, float] = {}
         self._fields: dict[str, list[Field]] = {}
         self._readers: dict[str, PayloadReader] = {}
+        self._formats: dict[str, PayloadFormat] = {}
 
     def look_at(self, input: str, payloads: pa.ChunkedArray, payload_format: PayloadFormat = JSON) -> None:
-        """Count a sample of a piece, its newest records, unless one has just been counted."""
-        if self._now_s() < self._next_s.get(input, 0.0) or not len(payloads):
-            return
-        self._next_s[input] = self._now_s() + _PAUSE_S
-        self._turn()
+        """Count a sample of a piece: its newest records. Small pieces that follow one another at once are one piece."""
         if input not in self._fields:
             self._fields[input] = list(leaves_read(self._plans, input, Field))
-            self._readers[input] = reader_of(payload_format)
-        fields = self._fields[input]
-        if not fields:
+            self._formats[input], self._readers[input] = payload_format, reader_of(payload_format)
+        if not self._fields[input]:
             return
-        sample = combine_column(payloads.slice(max(len(payloads) - SAMPLE_RECORDS, 0)))
+        held = self._held.get(input)
+        self._held[input] = _newest(payloads if held is None else pa.chunked_array([*held.chunks, *payloads.chunks], payloads.type))
+        if len(payloads) >= SAMPLE_RECORDS or self._now_s() >= self._next_s.get(input, 0.0):
+            self._count(input)
+
+    def _count(self, input: str) -> None:
+        """Count what is held of an input."""
+        self._turn()
+        held, fields = self._held.pop(input), self._fields[input]
+        if not len(held):
+            return
+        self._next_s[input] = self._now_s() + _PAUSE_S
+        sample = combine_column(held)
         columns = self._readers[input].extract(sample, fields).columns
-        names_of = _bare_texts(sample, payload_format)
+        names_of = _bare_texts(sample, self._formats[input])
         counts = {}
         for each in fields:
             is_null = ~columns[each].valid_mask()
@@ -84,6 +93,8 @@ class NullCounts:
 
     def report(self) -> dict[str, InputNulls]:
         """Return by input how many records were looked at in the last minutes, and the counts of columns with a NULL."""
+        for input in list(self._held):
+            self._count(input)
         self._turn()
         total: dict[str, _Counts] = {}
         for part in (self._before, self._present):
@@ -101,6 +112,10 @@ class NullCounts:
             return
         self._before, self._present = (self._present if age_s < 2 * _PART_S else {}), {}
         self._part_began_s = self._now_s()
+
+
+def _newest(payloads: pa.ChunkedArray) -> pa.ChunkedArray:
+    return payloads.slice(max(len(payloads) - SAMPLE_RECORDS, 0))
 
 
 def _bare_texts(sample: pa.Array, payload_format: PayloadFormat) -> pa.Array | None:

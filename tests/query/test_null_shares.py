@@ -87,6 +87,19 @@ def test_the_newest_records_of_a_piece_are_the_sample_and_old_counts_go() -> Non
     assert counts.report() == {}
 
 
+def test_small_pieces_that_follow_at_once_are_counted_together() -> None:
+    """An open batch reads a few records at a time, of several partitions; the last of them may be followed by silence."""
+    clock = Clock()
+    counts = NullCounts(plans(), clock)
+    for piece in (BEFORE, AFTER, BEFORE, AFTER):
+        counts.look_at("orders", column(piece))
+    assert counts.report()["orders"] == InputNulls(4, {"revenue": ColumnNulls(2, 2), "place.lat": ColumnNulls(2, 2)})
+    counts.look_at("orders", column(BEFORE, times=SAMPLE_RECORDS - 1))
+    counts.look_at("orders", column(AFTER, times=SAMPLE_RECORDS - 2))
+    assert counts.report()["orders"].records == 4 + SAMPLE_RECORDS, "the newest of them"
+    assert counts.report()["orders"].columns["revenue"] == ColumnNulls(SAMPLE_RECORDS, SAMPLE_RECORDS)
+
+
 def test_a_column_beyond_the_bound_is_told_once_and_again_after_it_was_well() -> None:
     """Over all buckets together, and only if there are enough records."""
     progress = QueryProgress(2)
