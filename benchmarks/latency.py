@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
-from measuring import Meter
+from measuring import Meter, take_now
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
 from tidegate.platform.kafka.admin import Admin
@@ -95,11 +95,9 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Follow the ordered topic until told to end."""
         while not self.done.is_set():
-            # It waits for the first one alone: what has come is taken at once.
-            messages = self._consumer.consume(1, 0.01)
-            messages += self._consumer.consume(10_000, 0) if messages else []
+            messages = take_now(self._consumer)
             now_us = time.time_ns() // 1000
-            headers = [message.headers()[0][1] for message in messages if message.error() is None]
+            headers = [message.headers()[0][1] for message in messages]
             events = [header for header in headers if len(header) == EVENT_HEADER_BYTES]
             if events:
                 self.seen.append((now_us, decode_event_headers(events)[self._since].astype(np.int64)))

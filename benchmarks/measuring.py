@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import psutil
+from confluent_kafka import Consumer, Message
 
 _PAUSE_S = 0.1
 _MEMORY_EVERY = 10
@@ -101,6 +102,13 @@ class Meter:
     def memory_peak(self) -> dict[str, int]:
         """Memory by kind of process, in bytes, when all of them together had most."""
         return max((sample.memory_bytes for sample in self.samples), key=lambda memory: sum(memory.values()), default={})
+
+
+def take_now(consumer: Consumer) -> list[Message]:
+    """Return what has come to a consumer; only for the first record it waits, 10 ms at most."""
+    messages = consumer.consume(1, 0.01)
+    messages += consumer.consume(10_000, 0) if messages else []
+    return [message for message in messages if message.error() is None]
 
 
 def _kind(process: psutil.Process, known: str | None) -> str:

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
-from measuring import Meter
+from measuring import Meter, take_now
 
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.stack.embedded import EmbeddedStack
@@ -85,10 +86,9 @@ def watch_topic(bootstrap: str, topic: str, partitions: int, seen: list[tuple[in
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "pipeline", "fetch.wait.max.ms": 20, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     while not stop.is_set():
-        messages = consumer.consume(1, 0.01)
-        messages += consumer.consume(10_000, 0) if messages else []
+        messages = take_now(consumer)
         now_us = time.time_ns() // 1000
-        values = [message.value() for message in messages if message.error() is None and message.key() is not None]
+        values = [message.value() for message in messages if message.key() is not None]
         seen += [(now_us, row["made"]) for row in map(json.loads, values) if "made" in row]
     consumer.close()
 
@@ -121,18 +121,20 @@ def figures(rate: int, seconds: int, assigned: list[str]) -> dict[str, object]:
         threads.append(threading.Thread(target=watch_table, args=(postgres.url(), rows, stop), daemon=True))
         threads[0].start()
         threads[1].start()
-        while not (found := admin.find("pairs")):
-            if job.poll() is not None or time.monotonic() - began_s > START_S:
-                job.terminate()
-                raise SystemExit((work / "errors.log").read_text()[-3000:])
-            time.sleep(0.1)
+
+        def wait_until(holds: Callable[[], object]) -> None:
+            while not holds():
+                if job.poll() is not None or time.monotonic() - began_s > START_S:
+                    job.terminate()
+                    raise SystemExit((work / "errors.log").read_text()[-3000:])
+                time.sleep(0.1)
+
+        wait_until(lambda: admin.find("pairs"))
+        found = admin.find("pairs")
+        assert found is not None
         threads.append(threading.Thread(target=watch_topic, args=(stack.bootstrap, "pairs", found.partitions, pairs, stop), daemon=True))
         threads[2].start()
-        while not (rows and pairs):
-            if job.poll() is not None or time.monotonic() - began_s > START_S:
-                job.terminate()
-                raise SystemExit((work / "errors.log").read_text()[-3000:])
-            time.sleep(0.1)
+        wait_until(lambda: rows and pairs)
         from_s, from_us = meter.elapsed_s, time.time_ns() // 1000
         time.sleep(seconds)
         until_s, until_us = meter.elapsed_s, time.time_ns() // 1000

@@ -270,7 +270,7 @@ class Copier(threading.Thread):
                 self._note_position(partition)
             if not has_come:
                 due_s = [pending.since_s + interval_s for pending in self._pending.values() if pending.parts]
-                wait_s = max(min([until_s, *due_s]) - time.monotonic(), 0.001)
+                wait_s = max(min([until_s, *due_s]) - time.monotonic(), 0.0)
                 wait_for_any([feed.source for feed in self._feeds.values()], int(wait_s * 1_000) + 1)
 
     def _write_due(self, partition: int, feed: PartitionFeed) -> bool:
