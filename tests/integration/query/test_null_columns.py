@@ -33,10 +33,10 @@ SCRIPT = "SELECT country, SUM(revenue) AS total INTO revenues FROM orders GROUP 
 COUNT = 200
 
 
-def orders(name: str) -> list[Raw]:
-    """Return orders with their amount in the field *name*."""
+def orders(name: str, count: int = COUNT) -> list[Raw]:
+    """Return orders with their amount in the field *name*, each a millisecond later than the one before: all but the last are released."""
     now_ms = time.time_ns() // 1_000_000
-    return [Raw(0, None, json.dumps({"country": "de", name: number}).encode(), now_ms + number) for number in range(COUNT)]
+    return [Raw(0, None, json.dumps({"country": "de", name: number}).encode(), now_ms + number) for number in range(count)]
 
 
 def nulls(status: Any) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def test_a_renamed_field_is_named_by_log_and_status(stack: Stack, tmp_path: Path
         query.until(lambda: query.last.get("events", 0) >= COUNT - 1, "the good orders but for the last, which no later one releases")
         assert nulls(space.start("status")) == []
         before = seconds(port)
-        produce(stack.bootstrap, topic, [*orders("turnover"), *orders("turnover")])
+        produce(stack.bootstrap, topic, orders("turnover", 2 * COUNT))
         query.until(lambda: bool(nulls(space.start("status"))), "the status")
         (told,) = nulls(space.start("status"))
         after = seconds(port)
