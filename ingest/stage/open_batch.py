@@ -41,6 +41,7 @@ from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.reports import IngestReport
+from tidegate.platform.spark.launch.allocator import freed_memory
 
 # How long records are waited for, milliseconds.
 _WAIT_MS = 100
@@ -182,6 +183,7 @@ class OpenBatch:
                 self._tell(opened)
             # The cycle collector is off while rows are handled.
             gc.collect(0)
+            freed_memory().give_back_in_silence(now_s, time.process_time())
         return self._is_asked
 
     def _read(self) -> list[Piece]:

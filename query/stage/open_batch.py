@@ -8,9 +8,9 @@ a query decides depends on its records alone. Versions of reference data do not 
 A round lasts twice as long as its work, within bounds: meanwhile more records come, and few large pieces cost less than many small ones. A
 task with more work than the longest round does not wait at all.
 
-The batch ends when its span is over, when its end is requested (:mod:`tidegate.platform.checkpoint.open_batches`), when the task has read
-its share of what one batch may read, or when its buckets are finished. A task that ends requests the end of the others, so none waits for
-another.
+The batch ends when its span is over (a span without records lasts longer), when its end is requested
+(:mod:`tidegate.platform.checkpoint.open_batches`), when the task has read its share of what one batch may read, or when its buckets are
+finished. A task that ends requests the end of the others, so none waits for another.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from query.config import QueryPlan
 from query.stage.memory import JobMemory
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
-from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
+from tidegate.platform.checkpoint.end_watch import EndWatch
+from tidegate.platform.checkpoint.open_batches import OpenSpan, is_stopping, read_request, request_end
 from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import Worker
+from tidegate.platform.spark.launch.allocator import freed_memory
 
-# How long records are waited for, milliseconds.
-_WAIT_MS = 100
+# How long records are waited for, milliseconds; and if a request to end the batch ends the wait too.
+_WAIT_MS, _WATCHED_WAIT_MS = 100, 500
 # How often requests are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so many times as long as its work, within these bounds, seconds.
@@ -72,7 +74,8 @@ class OpenBatch:
     def __init__(self, plan: QueryPlan, buckets: Sequence[OpenBucket], worker: Worker, end_request: str, tell: Callable[[], None]) -> None:
         self._plan, self._buckets, self._worker, self._end_request, self._tell = plan, buckets, worker, end_request, tell
         self._folder = Path(plan.checkpoint)
-        self._span_s = JobMemory.of(plan).spans.take_s(plan.batch_span_us / SECOND_US)
+        self._span = OpenSpan(JobMemory.of(plan).spans.take_s(plan.batch_span_us / SECOND_US), time.monotonic())
+        self._watch = EndWatch(self._folder)
         self._readers_of: dict[int, list[OpenBucket]] = {}
         for bucket in buckets:
             for log in bucket.logs:
@@ -83,12 +86,17 @@ class OpenBatch:
         self._parent = os.getppid()
         self._looked_s, self._told_s = 0.0, time.monotonic()
         self._is_asked = False
+        # How many bytes this batch had read when the driver was told last.
+        self._told_bytes = -1
 
     def run(self) -> None:
         """Go on until the batch ends. Raises TidegateError as a batch of planned ranges does."""
-        began_s = time.monotonic()
+        with self._watch:
+            self._run()
+
+    def _run(self) -> None:
         try:
-            while not self._is_over(time.monotonic(), began_s):
+            while not self._is_over(time.monotonic()):
                 pieces, read_s = self._read(), time.monotonic()
                 if not pieces:
                     continue
@@ -101,8 +109,9 @@ class OpenBatch:
         finally:
             request_end(self._folder)
 
-    def _is_over(self, now_s: float, began_s: float) -> bool:
-        if now_s - began_s >= self._span_s or sum(bucket.bytes for bucket in self._buckets) >= self._plan.bytes_per_task:
+    def _is_over(self, now_s: float) -> bool:
+        read_bytes = sum(bucket.bytes for bucket in self._buckets)
+        if self._span.is_over(now_s, has_read=read_bytes > 0) or read_bytes >= self._plan.bytes_per_task:
             return True
         if now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
@@ -112,16 +121,22 @@ class OpenBatch:
                 raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
         if now_s - self._told_s >= _TELL_EVERY_S:
             self._told_s = now_s
-            self._tell()
-            # The cycle collector is off while rows are handled.
-            gc.collect(0)
+            if read_bytes != self._told_bytes:
+                self._told_bytes = read_bytes
+                self._tell()
+                # The cycle collector is off while rows are handled.
+                gc.collect(0)
+            freed_memory().give_back_in_silence(now_s, time.process_time())
         return self._is_asked
 
     def _read(self) -> list[tuple[int, Records]]:
         """Return what has come; if nothing has, wait a while for some of it."""
         pieces = self._read_logs()
         if not pieces:
-            wait_for_any([self._reader(log) for log in self._logs], _WAIT_MS)
+            wait_ms = _WAIT_MS if self._watch.descriptor < 0 else _WATCHED_WAIT_MS
+            wait_for_any([self._reader(log) for log in self._logs], wait_ms, self._watch.descriptor)
+            self._watch.forget()
+            self._looked_s = 0.0
             pieces = self._read_logs()
         return pieces
 

@@ -207,7 +207,7 @@ class Job:
         monkeypatch.setattr(processor, "WORKER", worker)
         monkeypatch.setattr("query.stage.memory.WORKER", worker)
         monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
-        for name, value in {"_LOOK_EVERY_S": 0.0, "_ROUND_MIN_S": 0.0, "_ROUND_MAX_S": 0.0, "_WAIT_MS": 0}.items():
+        for name, value in {"_LOOK_EVERY_S": 0.0, "_ROUND_MIN_S": 0.0, "_ROUND_MAX_S": 0.0, "_WAIT_MS": 0, "_WATCHED_WAIT_MS": 0}.items():
             monkeypatch.setattr(open_batch, name, value)
         self._begin()
 

@@ -7,6 +7,7 @@ Spark does not document its folders and files (:mod:`tidegate.platform.spark.pri
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,4 +50,7 @@ def damaged_log(folder: Path) -> Path | None:
 
 
 def _last_batch(folder: Path) -> int:
-    return max((int(file.name) for file in folder.glob("*") if file.name.isdigit()), default=-1)
+    try:
+        return max((int(name) for name in os.listdir(folder) if name.isdigit()), default=-1)  # noqa: PTH208  (each second: no Path for each file)
+    except OSError:
+        return -1

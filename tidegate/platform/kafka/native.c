@@ -213,11 +213,12 @@ tg_source *tg_source_new(const char **names, const char **values, int count, cha
     return source;
 }
 
-/* Wait up to *wait_ms* until something has come for one of the partitions since all of them were found empty. */
-void tg_source_wait(tg_source *source, int wait_ms) {
-    struct pollfd arrived = {.fd = source->arrived, .events = POLLIN};
+/* Wait up to *wait_ms* until something has come for one of the partitions since all of them were found empty, or until *other* can be read;
+   a negative one never can. */
+void tg_source_wait(tg_source *source, int wait_ms, int other) {
+    struct pollfd waited[] = {{.fd = source->arrived, .events = POLLIN}, {.fd = other, .events = POLLIN}};
     uint64_t times;
-    if (poll(&arrived, 1, wait_ms) > 0)
+    if (poll(waited, 2, wait_ms) > 0 && waited[0].revents)
         (void)!read(source->arrived, &times, sizeof times);
 }
 

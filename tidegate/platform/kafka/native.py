@@ -112,7 +112,7 @@ _SIGNATURES: native_parts.Signatures = {
     "tg_free": (None, [_p]),
     "tg_source_new": (_p, [_texts, _texts, _int, _text]),
     "tg_source_close": (None, [_p]),
-    "tg_source_wait": (None, [_p, _int]),
+    "tg_source_wait": (None, [_p, _int, _int]),
     "tg_consumer_new": (_p, [_p, _text, _i32, _i64, _text, _text, _texts, _int, _text]),
     "tg_consumer_close": (None, [_p]),
     "tg_assign": (_int, [_p, _i64]),
@@ -194,9 +194,12 @@ class NativeSource(_Client):
         self._consumers.add(consumer.handle)
         return consumer
 
-    def wait(self, wait_ms: int) -> None:
-        """Return once something has come for one of the consumers since all of them were found empty, at the latest after *wait_ms*."""
-        self._native.tg_source_wait(self._open, wait_ms)
+    def wait(self, wait_ms: int, other: int = -1) -> None:
+        """
+        Return once something has come for one of the consumers since all of them were found empty, or once the descriptor *other* can be
+        read, at the latest after *wait_ms*.
+        """
+        self._native.tg_source_wait(self._open, wait_ms, other)
 
     def has_consumer(self, consumer: int | None) -> bool:
         return consumer in self._consumers

@@ -12,6 +12,7 @@ import ctypes
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -74,14 +75,17 @@ class SharedConnections:
         self._sources.clear()
 
 
-def wait_for_any(readers: Sequence[RangeReader], wait_ms: int) -> None:
-    """Wait up to *wait_ms* until one of *readers*, in none of which :meth:`RangeReader.read_on` has found a record, may have one."""
+def wait_for_any(readers: Sequence[RangeReader], wait_ms: int, other: int = -1) -> None:
+    """
+    Wait up to *wait_ms* until one of *readers*, in none of which :meth:`RangeReader.read_on` has found a record, may have one, or until the
+    descriptor *other* can be read.
+    """
     sources = {reader.source for reader in readers}
     source = sources.pop()
     if source is None or sources:
         time.sleep(min(wait_ms, _LOOK_MS) / 1_000)
     else:
-        source.wait(wait_ms)
+        source.wait(wait_ms, other)
 
 
 class RangeReader:
@@ -94,6 +98,7 @@ class RangeReader:
         connections: Connections that it shares; it must be their only reader of the partition with these headers. None: it connects by
             itself.
         framed: The headers to put before each value.
+        overrides: Properties of its client that differ from those of other readers.
     """
 
     def __init__(
@@ -105,6 +110,7 @@ class RangeReader:
         prefetch_bytes: int = PREFETCH_BYTES,
         connections: SharedConnections | None = None,
         framed: Framed = (),
+        overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
@@ -113,7 +119,7 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead}, connections
+        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead, **overrides}, connections
         self._headers, self._framed = headers, framed
         self._connect()
         self._position = -1

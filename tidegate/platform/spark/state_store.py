@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from tidegate.platform.spark.deferred import Deferred
-from tidegate.platform.spark.launch.allocator import FreedMemory
+from tidegate.platform.spark.launch.allocator import freed_memory
 from tidegate.platform.spark.privates import select_state_key
 
 if TYPE_CHECKING:  # the model is imported where there is state of it
@@ -122,12 +122,6 @@ def _freeze_imports() -> None:
     gc.freeze()
 
 
-@cache
-def _freed_memory() -> FreedMemory:
-    """Return the one of this process."""
-    return FreedMemory(time.monotonic(), time.process_time())
-
-
 class StageProcessor(StatefulProcessor):
     """
     A job's stateful stage as Spark calls it.
@@ -162,4 +156,4 @@ class StageProcessor(StatefulProcessor):
         """End the task's work; readers and producers stay open. An exception here fails the task before its commit."""
         if self._stage is not None:
             self._stage.complete()
-            _freed_memory().give_back_in_silence(time.monotonic(), time.process_time())
+            freed_memory().give_back_in_silence(time.monotonic(), time.process_time())

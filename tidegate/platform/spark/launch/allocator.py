@@ -18,7 +18,9 @@ import ctypes
 import ctypes.util
 import re
 import subprocess
+import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
@@ -68,7 +70,10 @@ class FreedMemory:
         self._looked_s, self._cpu_s = now_s, cpu_s
 
     def give_back_in_silence(self, now_s: float, cpu_s: float) -> bool:
-        """Give it back if the process has done little since the last look, some seconds ago; return whether it has. Called after a task."""
+        """
+        Give it back if the process has done little since the last look, some seconds ago; return whether it has. Called after a task, and
+        about once a second in a batch that stays open.
+        """
         passed_s, busy_s = now_s - self._looked_s, cpu_s - self._cpu_s
         if passed_s < _SILENCE_S:
             return False
@@ -77,6 +82,12 @@ class FreedMemory:
         if is_silent:
             give_back()
         return is_silent
+
+
+@cache
+def freed_memory() -> FreedMemory:
+    """Return the one of this process."""
+    return FreedMemory(time.monotonic(), time.process_time())
 
 
 def give_back() -> None:
