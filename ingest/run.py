@@ -53,11 +53,15 @@ class IngestRun:
                 show(self._line(), sum(running.progress.totals()["events_in"] for running in self._inputs))
 
             try:
-                drive([self._query(running) for running in self._inputs], stop, on_tick, isolates=isolates, is_ready=self._cluster.is_ready)
+                queries = [self._query(running) for running in self._inputs]
+                drive(queries, stop, on_tick, isolates=isolates, is_ready=self._cluster.is_ready, is_watched=self._is_watched)
             except TidegateError:
                 self._print_ends(running for running in self._inputs if isolates and running.failure is None)
                 raise
         self._print_ends(self._inputs)
+
+    def _is_watched(self) -> bool:
+        return any(running.is_watched for running in self._inputs)
 
     def _query(self, running: RunningInput) -> DrivenQuery:
         folder = Path(running.plan.checkpoint)

@@ -73,6 +73,11 @@ class RunningInput:
     def catching_up(self) -> CatchUpReport:
         return self._watch.catch_up
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a client watches this input."""
+        return self._publisher.is_watched
+
     def __enter__(self) -> RunningInput:
         self._log.info(
             "ingest starts",
@@ -150,7 +155,7 @@ class RunningInput:
     def accept_open_reports(self) -> dict[str, Any] | None:
         """
         Take what the tasks of an open batch have reported since the last call; return the summary if it has changed. Called about once a
-        second.
+        second, and more often while a client watches.
         """
         if not self.plan.settings.batch_span_us:
             return None

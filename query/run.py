@@ -107,7 +107,7 @@ class QueryRun:
             driven = DrivenQuery(
                 name, lambda: job.start(self._spark.get(), settings, running.plan, on_reports), self._folder, end_batch=running.end_batch
             )
-            drive([driven], stop, on_tick, is_ready=self._cluster.is_ready)
+            drive([driven], stop, on_tick, is_ready=self._cluster.is_ready, is_watched=lambda: running.is_watched)
             if running.is_finished:
                 running.finish_sinks(on_tick, lambda: stop.is_signalled)
         print_end(name, running.progress.line(), running.summary(), as_json=self._as_json)

@@ -72,6 +72,7 @@ class RunningQuery:
                 if output.name in settings.outputs
                 for name, text in show_table(settings.outputs[output.name]).items()
             },
+            folder=self.folder,
             query=self.name,
             reads=self._topics,
             outputs=[output.name for output in plan.outputs],
@@ -93,6 +94,11 @@ class RunningQuery:
     @property
     def catching_up(self) -> CatchUpReport:
         return self._watch.catch_up
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a client watches this query."""
+        return self._publisher.is_watched
 
     @property
     def is_finished(self) -> bool:
@@ -148,7 +154,7 @@ class RunningQuery:
     def accept_open_reports(self) -> dict[str, Any] | None:
         """
         Take what the tasks of an open batch have reported since the last call; return the summary if it has changed. Called about once a
-        second.
+        second, and more often while a client watches.
         """
         if not self._can_open:
             return None

@@ -39,6 +39,7 @@ from ordering.ticks import SECOND_US
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
+from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.spark.launch.allocator import freed_memory
@@ -128,7 +129,8 @@ class OpenBatch:
 
     Args:
         publish: Waits until all events are acknowledged, then writes CTIs and waits for them.
-        tell: Tells the driver how far a range has come; called about once a second.
+        tell: Tells the driver how far a range has come; called about once a second, and four times while a client watches.
+        is_watched: Returns whether one does.
     """
 
     def __init__(
@@ -137,8 +139,9 @@ class OpenBatch:
         ranges: Sequence[OpenRange],
         publish: Callable[[list[Cti]], None],
         tell: Callable[[OpenRange], None] = lambda _: None,
+        is_watched: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._plan, self._ranges, self._publish, self._tell = plan, ranges, publish, tell
+        self._plan, self._ranges, self._publish, self._tell, self._is_watched = plan, ranges, publish, tell, is_watched
         self._folder = Path(plan.checkpoint)
         self._memory = memory = JobMemory.of(plan)
         self._span_s = memory.spans.take_s(plan.settings.batch_span_us / SECOND_US)
@@ -146,7 +149,7 @@ class OpenBatch:
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
         self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)
         self._parent = os.getppid()
-        self._looked_s, self._silences_s, self._told_s = 0.0, 0.0, time.monotonic()
+        self._looked_s, self._silences_s, self._told_s, self._tell_every_s = 0.0, 0.0, time.monotonic(), _TELL_EVERY_S
         self._is_asked = False
         self._round_min_s = _ROUND_OF_STAMP_S if plan.settings.arrival == "ingest" else 0.0
 
@@ -175,9 +178,10 @@ class OpenBatch:
         if now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
             self._is_asked = read_request(self._folder) != self._ranges[0].planned.end_request or is_stopping(self._folder)
+            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
             if os.getppid() != self._parent:
                 raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
-        if now_s - self._told_s >= _TELL_EVERY_S:
+        if now_s - self._told_s >= self._tell_every_s:
             self._told_s = now_s
             for opened in self._ranges:
                 self._tell(opened)

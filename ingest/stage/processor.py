@@ -100,7 +100,7 @@ class IngestStage:
             write_ctis(WORKER.producer(self._plan.kafka), settings.ordered_topic, ctis)
 
         with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
-            OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch)).run()
+            OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch), self._question.is_watched).run()
         return [opened.report(self._close(opened), batch) for opened in ranges]
 
     def _tell(self, opened: OpenRange, batch: int) -> None:

@@ -34,6 +34,7 @@ from tidegate.platform.checkpoint.open_batches import OpenSpan, is_stopping, rea
 from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import Worker
+from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.spark.launch.allocator import freed_memory
 
 # How long records are waited for, milliseconds; and if a request to end the batch ends the wait too.
@@ -68,11 +69,21 @@ class OpenBatch:
 
     Args:
         end_request: The last request to end an open batch when this one was planned.
-        tell: Tells the driver how far the buckets have come; called about once a second.
+        tell: Tells the driver how far the buckets have come; called about once a second, and four times while a client watches.
+        is_watched: Returns whether one does.
     """
 
-    def __init__(self, plan: QueryPlan, buckets: Sequence[OpenBucket], worker: Worker, end_request: str, tell: Callable[[], None]) -> None:
-        self._plan, self._buckets, self._worker, self._end_request, self._tell = plan, buckets, worker, end_request, tell
+    def __init__(
+        self,
+        plan: QueryPlan,
+        buckets: Sequence[OpenBucket],
+        worker: Worker,
+        end_request: str,
+        tell: Callable[[], None],
+        is_watched: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._plan, self._buckets, self._worker, self._end_request = plan, buckets, worker, end_request
+        self._tell, self._is_watched = tell, is_watched
         self._folder = Path(plan.checkpoint)
         self._span = OpenSpan(JobMemory.of(plan).spans.take_s(plan.batch_span_us / SECOND_US), time.monotonic())
         self._watch = EndWatch(self._folder)
@@ -84,7 +95,7 @@ class OpenBatch:
         self._positions = {log: readers[0].next_offset(log) for log, readers in self._readers_of.items()}
         self._logs = sorted(self._readers_of)
         self._parent = os.getppid()
-        self._looked_s, self._told_s = 0.0, time.monotonic()
+        self._looked_s, self._told_s, self._tell_every_s = 0.0, time.monotonic(), _TELL_EVERY_S
         self._is_asked = False
         # How many bytes this batch had read when the driver was told last.
         self._told_bytes = -1
@@ -117,9 +128,10 @@ class OpenBatch:
             self._looked_s = now_s
             self._is_asked = read_request(self._folder) != self._end_request or is_stopping(self._folder)
             self._is_asked |= all(bucket.is_finished for bucket in self._buckets)
+            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
             if os.getppid() != self._parent:
                 raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
-        if now_s - self._told_s >= _TELL_EVERY_S:
+        if now_s - self._told_s >= self._tell_every_s:
             self._told_s = now_s
             if read_bytes != self._told_bytes:
                 self._told_bytes = read_bytes
@@ -134,6 +146,8 @@ class OpenBatch:
         pieces = self._read_logs()
         if not pieces:
             wait_ms = _WAIT_MS if self._watch.descriptor < 0 else _WATCHED_WAIT_MS
+            # A client is told of the records of the round before without delay.
+            wait_ms = min(wait_ms, round(self._tell_every_s * 1_000))
             wait_for_any([self._reader(log) for log in self._logs], wait_ms, self._watch.descriptor)
             self._watch.forget()
             self._looked_s = 0.0

@@ -34,6 +34,7 @@ from tidegate.platform.kafka.dead_letters import DeadLetter
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import WORKER
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.logs import bind_fields, configure_worker
 from tidegate.platform.observe.reports import BucketReport, Gap, LooksUpFrom
 from tidegate.platform.observe.result_delays import count_delays
@@ -57,6 +58,7 @@ class QueryStage:
         self._plan = plan
         # The buckets of an open batch that have read their ranges so far.
         self._opened: list[BucketRun] = []
+        self._question = DetailQuestion(Path(plan.checkpoint))
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
@@ -107,7 +109,7 @@ class QueryStage:
                     write_report(folder, run.number, run.report(batch, seconds={}, is_final=False).to_json())
 
         with self._forgotten_on_failure({log for run in runs for log in run.logs}):
-            OpenBatch(self._plan, runs, WORKER, end_request, tell).run()
+            OpenBatch(self._plan, runs, WORKER, end_request, tell, self._question.is_watched).run()
         for run in runs:
             run.save()
         return [run.report(batch) for run in runs]

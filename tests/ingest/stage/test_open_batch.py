@@ -46,6 +46,7 @@ from tidegate.platform.checkpoint.open_batches import OpenReports, forget_stop, 
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import event_headers
+from tidegate.platform.observe.detail_requests import NO_DETAILS, leave_question
 from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.spark.launch.task_slots import TaskSlots
 
@@ -634,6 +635,27 @@ def test_an_open_batch_ends_after_its_span(server: Server, tmp_path: Path, monke
     assert job.run_batch()
     assert (job.opened, job.judged) == (1, {A: 20, B: 20})
     assert all(not progress.seen_us and progress.estimated_us for progress in read_stage_progress(tmp_path).values())
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_an_open_batch_tells_more_often_while_a_client_watches(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
+) -> None:
+    """The first report of an open batch is a second old otherwise; whoever watches asks for no details by that."""
+    plan = plan_of(server, tmp_path, 1, batch_span="600ms")
+    job = Job(plan, world_of(4, plan), monkeypatch)
+    for log in job.world.logs.values():
+        log.end = 20
+    monkeypatch.setattr(job.world, "grow", lambda: None)
+    job.world.rounds_left = 10**9
+    if is_watched:
+        leave_question(tmp_path, json.dumps({"substreams": NO_DETAILS}))
+    told: list[IngestReport] = []
+    monkeypatch.setattr("ingest.stage.processor.write_report", lambda _, __, text: told.append(IngestReport.of_json(text)))
+    assert job.run_batch()
+    assert job.opened == 1
+    assert bool(told) is is_watched
+    assert all(report.held_events is None for report in told)
 
 
 def test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead() -> None:

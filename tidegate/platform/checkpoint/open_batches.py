@@ -4,8 +4,8 @@ its span is over or its end is requested.
 
 The request to end a job's open batch is a small file in its checkpoint folder, which all of them share. Law: an open batch ends once the
 file differs from what it was when the batch was planned, so no request is lost on the way. A second file, of a stop, ends the open batch
-too, and none is planned after it. While a batch is open its tasks report in files there, once a second; the reports of Spark come at its
-end only.
+too, and none is planned after it. While a batch is open its tasks report in files there, once a second, or four times while a client
+watches; the reports of Spark come at its end only.
 """
 
 from __future__ import annotations

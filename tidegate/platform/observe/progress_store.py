@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ordering.errors import RefusedError, TidegateError
 from tidegate.basics.process_identity import has_ended, own_identity
 from tidegate.basics.secret_masking import scrub, scrub_error
-from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_question
+from tidegate.platform.observe.detail_requests import NO_DETAILS, QUESTION_VALID_S, WATCHED_EVERY_S, leave_question
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.published_fields import (
     FieldError,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     import redis
 
 WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
-WATCHED_EVERY_S = 0.25  # the same while a client asks
 HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads questions this often
 SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
@@ -191,9 +190,9 @@ class ProgressStore:
             self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
 
     def watch(self, ordered_topic: str) -> None:
-        """Let the job tell more often for some seconds how far it is; its stages pass over this, and a question stays."""
+        """Let the job and its stages tell more often for some seconds how far they are; a question stays."""
         with translate_errors(self._settings.address):
-            self._connection().set(question_key(ordered_topic), _json({"substreams": -1}), ex=QUESTION_VALID_S, nx=True)
+            self._connection().set(question_key(ordered_topic), _json({"substreams": NO_DETAILS}), ex=QUESTION_VALID_S, nx=True)
 
     def ordered_topics(self) -> list[str]:
         """Return the topics whose writers have ever published, sorted."""
@@ -367,6 +366,11 @@ class ProgressPublisher:
                 topic, number = report.place
                 self._pending.reports[f"{topic}/{number}"] = {**report.as_dict(), "at_ms": at_ms}
             self._changed.notify()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a client asks, as far as the last write has seen."""
+        return self._is_watched
 
     def update_job(self, **about: Any) -> None:
         """Set fields of ``job``, such as ``state="live"``; the other fields stay."""

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.basics.secret_masking import scrub
+from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.observe.logs import Ticks, get_logger
 from tidegate.platform.observe.stopping import Stop, raise_if_signalled
 from tidegate.platform.spark.bounded_stop import BoundedStop
@@ -64,10 +65,12 @@ def drive(
     *,
     isolates: bool = False,
     is_ready: Callable[[], bool] = lambda: True,
+    is_watched: Callable[[], bool] = lambda: False,
 ) -> None:
     """
     Start queries as soon as *is_ready*; return when all have ended by themselves or *stop* was asked for. If one fails, the others are
-    stopped; with *isolates* they go on, and the first failure is raised when all have ended.
+    stopped; with *isolates* they go on, and the first failure is raised when all have ended. While *is_watched*, *every_second* is called
+    four times a second.
 
     A query that cannot be started, the end of the JVM, and an exception from *every_second* or *is_ready* stop all queries; but an OSError
     from *every_second* is only logged (:class:`Ticks`). Raises TidegateError: a query failed; an error that a worker raised deliberately is
@@ -98,8 +101,11 @@ def drive(
                 running.append(DrivenRun(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
             unfinished = list(running)
             while unfinished and not stop.is_asked:
-                # Only the first query waits for a second, so that all are checked once a second.
-                unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0)]
+                # Only the first query waits for a second, so that all are checked once a second; Spark waits for whole seconds.
+                in_haste = is_watched()
+                unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0 and not in_haste)]
+                if in_haste:
+                    time.sleep(WATCHED_EVERY_S)
                 tick()
         finally:
             bound.begin()

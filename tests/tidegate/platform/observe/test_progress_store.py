@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from support.valkey_server import Server
 
 from ordering.errors import RefusedError, UnreachableError
 from tidegate.basics import process_identity
-from tidegate.platform.observe.detail_requests import QUESTION_FILE
+from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
 from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import BucketReport, IngestReport
@@ -259,12 +258,15 @@ def test_what_happened_to_sinks_outlives_them(server: Server) -> None:
 
 
 def test_who_watches_takes_no_question_from_others(server: Server, tmp_path: Path) -> None:
-    """A job that is watched writes more often; its stages have the question of who asks for details, and none of who only watches."""
+    """A job that is watched writes more often, and its stages know it; they have the question of who asks for details."""
+    question = DetailQuestion(tmp_path)
     with ProgressStore(server.settings()) as store:
         store.watch("watched.ordered")
         with ProgressPublisher(server.settings(), "watched.ordered", folder=tmp_path, every_s=60.0, input="watched") as publisher:
             until(lambda: store.read("watched.ordered") is not None)
-            assert not (tmp_path / QUESTION_FILE).exists()
+            until(question.is_watched)
+            assert publisher.is_watched
+            assert question.substreams() is None
             # Its interval is a minute, unless somebody watches.
             for number in range(3):
                 publisher.update_job(number=number)
@@ -272,8 +274,8 @@ def test_who_watches_takes_no_question_from_others(server: Server, tmp_path: Pat
             store.ask_details("watched.ordered", 7)
             store.watch("watched.ordered")
             publisher.update_job(number=7)
-            until((tmp_path / QUESTION_FILE).exists)
-            assert json.loads((tmp_path / QUESTION_FILE).read_text())["substreams"] == 7
+            until(lambda: question.substreams() == 7)
+            assert question.is_watched()
 
 
 def test_only_the_sinks_of_a_topic_are_forgotten(server: Server) -> None:

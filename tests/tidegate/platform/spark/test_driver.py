@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
+from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.observe.stopping import Stop, stop_on_signal
 from tidegate.platform.spark.driver import DrivenQuery, drive, error_from_text
 from tidegate.platform.spark.session import end_session
@@ -202,6 +204,20 @@ def test_a_process_ends_when_all_its_queries_have_ended(tmp_path: Path) -> None:
     assert first.looks <= 0
     assert last.looks <= 0
     assert len(ticks) > 4
+
+
+def test_a_watched_process_looks_more_often(tmp_path: Path) -> None:
+    """Spark is asked to wait for whole seconds: meanwhile nobody would read what the tasks of open batches report."""
+
+    @dataclass
+    class Unwaited(Query):
+        def awaitTermination(self, timeout: int) -> bool:
+            assert self.looks <= 0, "it is waited for, a second"
+            return super().awaitTermination(timeout)
+
+    began_s = time.monotonic()
+    drive(driven(tmp_path, first=Unwaited(4), other=Unwaited(4)), Stop(), is_watched=lambda: True)
+    assert time.monotonic() - began_s >= 3 * WATCHED_EVERY_S
 
 
 @pytest.mark.parametrize("names", [("fails", "runs"), ("runs", "fails")])
