@@ -7,8 +7,9 @@ Usage, in the folder of a tidegate.toml whose jobs run:
 - Nobody looks for --idle seconds: the processor time that the server takes.
 - Then *Pipeline*, *Why* and *Time* of INPUT are open for --minutes, and records are produced to it at --rate a second (0: none): the
   server's memory every ten seconds, its processor time, and how many frames *Time* draws in each ten seconds.
-- Then, with --job PID (of a job's process; again for each), the pages are open and closed in turns of half a minute, --turns of each: the
-  processor time that the job and all its processes take for a thousand records, open against closed. A ratio needs no quiet machine.
+- Then, with --job PID (of a job's process; again for each), the pages are open and closed in turns of --turn-s, --turns of each: the
+  processor time that the job and all its processes take for a thousand records of its ordered topic, and how many it writes a second, open
+  against closed. With --rate 0 a job that catches up shows what it does at its full rate.
 
 The figures are one JSON object on standard output. Records are objects with the event time in the field ``at``, and a car of one hundred.
 """
@@ -25,7 +26,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,12 @@ import psutil  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402 - after the path of the tests' browser
 from support.browser import Watched, open_browser  # noqa: E402 - the tests' browser
 
+from tidegate.platform.kafka.admin import Admin  # noqa: E402
 from tidegate.platform.settings.load import load_assigned  # noqa: E402
+from tidegate.platform.settings.tables.inputs import InputSettings  # noqa: E402
 from tidegate.platform.stack.embedded import free_port  # noqa: E402
 
-LOOK_S, TURN_S = 10.0, 30.0
+LOOK_S = 10.0
 CARS = 100
 # Counts the frames that the browser draws.
 FRAMES = (
@@ -100,12 +104,14 @@ def main() -> int:
     asked.add_argument("--rate", type=int, default=10_000)
     asked.add_argument("--job", type=int, action="append", default=[])
     asked.add_argument("--turns", type=int, default=6)
+    asked.add_argument("--turn-s", type=float, default=30.0)
     given = asked.parse_args()
-    [topic] = load_assigned(None, None).input(given.input).topics
+    settings = load_assigned(None, None)
+    table, admin = settings.input(given.input), Admin.connect(settings.kafka)
     server, address = serve()
     end, counts = threading.Event(), [0]
     try:
-        figures = measure(server.pid, address, given, topic, end, counts)
+        figures = measure(server.pid, address, given, table, admin, end, counts)
     finally:
         end.set()
         server.terminate()
@@ -125,9 +131,20 @@ def job_s(pids: Sequence[int]) -> float:
     return spent_s
 
 
-def compare_turns(tabs: Sequence[Watched], paths: Sequence[str], pids: Sequence[int], turns: int, counts: list[int]) -> dict[str, Any]:
-    """Return the processor seconds of a job for a thousand records, with the pages open and closed, turn by turn, and their ratio."""
+def count_written(table: InputSettings, admin: Admin) -> int:
+    """Return how many records the ordered topic of an input holds: the events that its job has taken, and CTIs."""
+    return sum(admin.ends(admin.require(table.ordered_topic).all_partitions).values())
+
+
+def compare_turns(
+    tabs: Sequence[Watched], paths: Sequence[str], pids: Sequence[int], turns: int, turn_s: float, count: Callable[[], int]
+) -> dict[str, Any]:
+    """
+    Return the processor seconds of a job for a thousand records, and how many records a second it writes, with the pages open and closed,
+    turn by turn, and the ratios. The rate tells of the job only where it has cores that the browser does not take.
+    """
     spent: dict[bool, list[float]] = {True: [], False: []}
+    rates: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(2 * turns):
         # Open, closed, closed, open: what drifts falls on both alike.
         is_open = turn % 4 in (0, 3)
@@ -135,19 +152,38 @@ def compare_turns(tabs: Sequence[Watched], paths: Sequence[str], pids: Sequence[
             tab.page.goto(tab.origin + path if is_open else "about:blank")
         # A job answers a client for ten seconds after its last question.
         tabs[0].page.wait_for_timeout(12_000)
-        before_s, before = job_s(pids), counts[0]
-        tabs[0].page.wait_for_timeout(TURN_S * 1_000)
-        spent[is_open].append((job_s(pids) - before_s) / max(counts[0] - before, 1) * 1_000)
-    means = {is_open: sum(each) / len(each) for is_open, each in spent.items()}
+        at_s, before_s, before = time.monotonic(), job_s(pids), count()
+        tabs[0].page.wait_for_timeout(turn_s * 1_000)
+        took, cpu_s, written = time.monotonic() - at_s, job_s(pids) - before_s, count() - before
+        spent[is_open].append(cpu_s / max(written, 1) * 1_000)
+        rates[is_open].append(written / took)
+        print(f"turn {turn}: {'open' if is_open else 'closed'}, {written / took:,.0f} a second, {spent[is_open][-1]:.5f}", file=sys.stderr)
+    means = {is_open: statistics.mean(each) for is_open, each in spent.items()}
     return {
         "open_ms_per_1000": [round(each * 1000, 2) for each in spent[True]],
         "closed_ms_per_1000": [round(each * 1000, 2) for each in spent[False]],
+        "open_a_second": [round(each) for each in rates[True]],
+        "closed_a_second": [round(each) for each in rates[False]],
         "open_against_closed": round(means[True] / means[False], 4),
     }
 
 
-def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: threading.Event, counts: list[int]) -> dict[str, Any]:
+def growth_mb_an_hour(looks: Sequence[tuple[float, float]]) -> float | None:
+    """Return by how much memory grows, from pairs of seconds and megabytes; None: there are too few."""
+    return round(statistics.linear_regression(*zip(*looks, strict=True)).slope * 3600, 1) if len(looks) > 1 else None
+
+
+def measure(
+    pid: int,
+    address: str,
+    given: argparse.Namespace,
+    table: InputSettings,
+    admin: Admin,
+    end: threading.Event,
+    counts: list[int],
+) -> dict[str, Any]:
     """Return the figures."""
+    [topic] = table.topics
     time.sleep(5)
     before_s = processor_s(pid)
     time.sleep(given.idle)
@@ -171,14 +207,14 @@ def measure(pid: int, address: str, given: argparse.Namespace, topic: str, end: 
         looking_percent = (processor_s(pid) - spent_s) / lasted_s * 100
         complaints = [each for tab in tabs for each in tab.complaints]
         paths = "/pipeline", "/why", f"/time?name={given.input}"
-        cost = compare_turns(tabs, paths, given.job, given.turns, counts) if given.job else None
+        cost = compare_turns(tabs, paths, given.job, given.turns, given.turn_s, partial(count_written, table, admin)) if given.job else None
     later = looks[len(looks) // 2 :]
     return {
         "idle_cpu_percent": round(idle_percent, 2),
         "looking_cpu_percent": round(looking_percent, 1),
         "memory_mb": {"first": looks[0][1], "last": looks[-1][1], "most": max(memory for _, memory, _ in looks)},
         # Over the second half, when caches are warm.
-        "growth_mb_an_hour": round(statistics.linear_regression(*zip(*(look[:2] for look in later), strict=True)).slope * 3600, 1),
+        "growth_mb_an_hour": growth_mb_an_hour([look[:2] for look in later]),
         "frames_a_second": {
             "least": min(frames for *_, frames in looks),
             "median": sorted(frames for *_, frames in looks)[len(looks) // 2],
