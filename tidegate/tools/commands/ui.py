@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,12 +21,12 @@ import typer
 
 from ordering.errors import SettingError
 from tidegate.platform.observe.terminal import standard_output
+from tidegate.tools.page.listening import TOKEN, check_binding, check_certificate, listen
 
 if TYPE_CHECKING:
     from tidegate.platform.settings.load import Settings
 
-PORT, TOKEN = 8600, "TIDEGATE_UI_TOKEN"
-_LOCAL = ("127.0.0.1", "localhost", "::1")
+PORT = 8600
 _CONNECTIONS_MAX = 64
 # Of malloc.h.
 _M_ARENA_MAX = -8
@@ -53,6 +52,7 @@ def ui(
     logs.configure(settings.logging.format, settings.logging.level)
     token = os.environ.get(TOKEN, "")
     check_binding(host, token)
+    check_certificate(certificate, key)
     _spare_memory()
     try:
         import uvicorn
@@ -71,11 +71,9 @@ def ui(
     answers, actions = make_answers(settings, folder, command_flags(config, assign)), Actions(make_acts(settings) if allow_actions else {})
     app = make_page(answers, Access(names, token), actions, make_downloads(settings))
     scheme = "http" if certificate is None else "https"
-    standard_output().line(f"the pipeline is shown at {scheme}://{shown}:{port}")
-    uvicorn.run(
+    listening = listen(host, port)
+    serving = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         access_log=False,
@@ -84,6 +82,9 @@ def ui(
         limit_concurrency=_CONNECTIONS_MAX,
         timeout_graceful_shutdown=2,
     )
+    standard_output().line(f"the pipeline is shown at {scheme}://{shown}:{listening.getsockname()[1]}")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(serving).run([listening])
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -124,14 +125,10 @@ def page_beside(settings: Settings, folder: Path, flags: Sequence[str], port: in
         log.info("no page: the extra ui is not installed", fix="pip install 'tidegate[ui]'")
         yield ""
         return
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("127.0.0.1", port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        log.warning("no page: its port is taken", port=port, reason=str(error), fix="name another with --page-port, or --no-page")
+        listening = listen("127.0.0.1", port)
+    except SettingError as error:
+        log.warning("no page: its port is taken", port=port, reason=error.what, fix="name another with --page-port, or --no-page")
         yield ""
         return
     app = make_page(
@@ -163,11 +160,3 @@ def page_beside(settings: Settings, folder: Path, flags: Sequence[str], port: in
 def command_flags(config: Path | None, assign: Sequence[str] | None) -> list[str]:
     """Return the flags that lead another command to the same settings."""
     return [*(["--config", str(config)] if config is not None else []), *(part for each in assign or () for part in ("--set", each))]
-
-
-def check_binding(host: str, token: str) -> None:
-    """Raise SettingError: others reach *host*, and there is no token."""
-    if host not in _LOCAL and len(token) < 16:
-        what = f"{host} is reached by others, and there is no token of at least 16 characters"
-        fix = f"set the variable {TOKEN}, or listen on 127.0.0.1"
-        raise SettingError(what, code="TG-SETTING-FLAG", where="--host", fix=fix, example=f"export {TOKEN}=$(openssl rand -hex 16)")

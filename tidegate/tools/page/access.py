@@ -34,7 +34,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """ """
+    """Who is answered."""
 
     # The names under which the server may be asked, without a port.
     names: frozenset[str]

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
 import re
+import signal
+import socket
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
+from support.certificates import Authority
 
 from ordering.errors import RefusedError, SettingError, UnreachableError
 from tidegate.platform.settings.load import Settings
 from tidegate.tools.commands import page_answers
 from tidegate.tools.commands.page_answers import make_answers
 from tidegate.tools.commands.page_messages import list_names
-from tidegate.tools.commands.ui import check_binding, page_beside
+from tidegate.tools.commands.ui import page_beside
 from tidegate.tools.page import server
 from tidegate.tools.page.access import LOOPBACK, Access
 from tidegate.tools.page.actions import KEY_HEADER, Actions
+from tidegate.tools.page.listening import check_binding
 from tidegate.tools.page.server import PAGES, make_page
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
@@ -289,3 +297,68 @@ def test_a_run_shows_the_page_and_a_taken_port_does_not_stop_it() -> None:
             assert other == ""
     with page_beside(Settings(), Path(), [], port) as again:
         assert again == address
+
+
+@contextlib.contextmanager
+def command(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """Run ``tidegate ui`` with a token; end it."""
+    (folder / "tidegate.toml").touch()
+    line = [sys.executable, "-P", "-m", "tidegate", "ui", *flags]
+    own = os.environ | {"TIDEGATE_UI_TOKEN": TOKEN}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(line, cwd=folder, env=own, text=True, **pipes) as server:  # type: ignore[call-overload]
+        try:
+            yield server
+        finally:
+            server.terminate()
+
+
+def test_with_a_certificate_the_page_speaks_tls_alone_and_logs_no_token(tmp_path: Path) -> None:
+    """Whoever trusts the authority reads it, with the token; nobody else does."""
+    authority = Authority(tmp_path)
+    keys = authority.issue("page")
+    with command(tmp_path, "--port", "0", "--certificate", str(keys.certificate_file), "--key", str(keys.key_file)) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        address = said.split()[-1]
+        assert address.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=authority.ca_file)
+        asked = urllib.request.Request(f"{address}/api/names", headers={"authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(asked, timeout=60, context=trusting) as answer:
+            assert json.load(answer)["inputs"] == []
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/api/names?token={TOKEN}", timeout=60, context=trusting)
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(asked, timeout=60, context=ssl.create_default_context())
+        with pytest.raises((urllib.error.URLError, OSError)):
+            urllib.request.urlopen(address.replace("https", "http"), timeout=60)
+        server.send_signal(signal.SIGINT)
+        out, errors = server.communicate(timeout=60)
+    assert server.returncode == 0
+    assert TOKEN not in said + out + errors
+    assert "Traceback" not in errors
+
+
+def test_what_the_page_cannot_serve_with_is_refused_before_it_says_that_it_serves(tmp_path: Path) -> None:
+    """A taken port, a foreign address, and all that is wrong with a certificate, each with what to do."""
+    keys, other = Authority(tmp_path).issue("page", password="secret"), Authority(tmp_path, "another").issue("other")
+    missing, empty = tmp_path / "missing.pem", tmp_path / "empty.pem"
+    empty.touch()
+    own, foreign = str(other.certificate_file), str(other.key_file)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        wrong: list[tuple[str, list[str]]] = [
+            ("TG-SETTING-PORT", ["--port", port]),
+            ("TG-SETTING-PORT", ["--port", "0", "--host", "192.0.2.1"]),
+            ("TG-SETTING-FLAG", ["--key", foreign]),
+            ("TG-SETTING-FILE", ["--certificate", str(missing)]),
+            ("TG-SETTING-FILE", ["--certificate", str(empty)]),
+            ("TG-SETTING-FILE", ["--certificate", own]),
+            ("TG-SETTING-FILE", ["--certificate", str(keys.certificate_file), "--key", foreign]),
+            ("TG-SETTING-FILE", ["--certificate", str(keys.certificate_file), "--key", str(keys.key_file)]),
+        ]
+        for code, flags in wrong:
+            with command(tmp_path, *flags) as server:
+                out, errors = server.communicate(timeout=60)
+            assert (server.returncode, out) == (2, ""), flags
+            assert json.loads(errors)["error"]["code"] == code, flags
