@@ -7,7 +7,8 @@ Usage, in the folder of a tidegate.toml whose jobs run:
 - Nobody looks for --idle seconds: the processor time that the server takes.
 - Then *Pipeline*, *Why* and *Time* of INPUT are open for --minutes, and records are produced to it at --rate a second (0: none): the
   server's memory every ten seconds, its processor time, and how many frames *Time* draws in each ten seconds.
-- Then, with --job PID (of a job's process; again for each), the pages are open and closed in turns of --turn-s, --turns of each: the
+- Then, with --job PID (of a job's process; again for each), clients ask what the three pages ask, and do not, in turns of --turn-s, --turns
+  of each (browsers run on other machines, and drawing would take the job's processors here): the
   processor time that the job and all its processes take for a thousand records of its ordered topic, and how many it writes a second, open
   against closed. With --rate 0 a job that catches up shows what it does at its full rate.
 
@@ -26,7 +27,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ from tidegate.platform.settings.load import load_assigned  # noqa: E402
 from tidegate.platform.settings.tables.inputs import InputSettings  # noqa: E402
 from tidegate.platform.stack.embedded import free_port  # noqa: E402
 
-LOOK_S = 10.0
+LOOK_S, SETTLE_S, TIME_EVERY_S = 10.0, 12.0, 3.0
 CARS = 100
 # Counts the frames that the browser draws.
 FRAMES = (
@@ -136,25 +138,51 @@ def count_written(table: InputSettings, admin: Admin) -> int:
     return sum(admin.ends(admin.require(table.ordered_topic).all_partitions).values())
 
 
+@contextlib.contextmanager
+def follow_pages(address: str, names: Mapping[str, str]) -> Iterator[None]:
+    """Ask what *Pipeline*, *Why* and *Time* ask, as they ask it, until the block is left."""
+    end = threading.Event()
+
+    def follow(path: str) -> None:
+        with urllib.request.urlopen(address + path, timeout=60) as answer:
+            while not end.is_set():
+                answer.readline()
+
+    def ask(path: str) -> None:
+        while not end.wait(TIME_EVERY_S):
+            with urllib.request.urlopen(address + path, timeout=60) as answer:
+                answer.read()
+
+    asking = [(follow, "/events/pipeline"), (follow, f"/events/why?name={names['output']}"), (ask, f"/api/time?name={names['input']}")]
+    threads = [threading.Thread(target=target, args=(path,), daemon=True) for target, path in asking]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for each in threads:
+            each.join()
+
+
 def compare_turns(
-    tabs: Sequence[Watched], paths: Sequence[str], pids: Sequence[int], turns: int, turn_s: float, count: Callable[[], int]
+    address: str, names: Mapping[str, str], pids: Sequence[int], turns: int, turn_s: float, count: Callable[[], int]
 ) -> dict[str, Any]:
     """
     Return the processor seconds of a job for a thousand records, and how many records a second it writes, with the pages open and closed,
-    turn by turn, and the ratios. The rate tells of the job only where it has cores that the browser does not take.
+    turn by turn, and the ratios. The server runs beside the job.
     """
     spent: dict[bool, list[float]] = {True: [], False: []}
     rates: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(2 * turns):
         # Open, closed, closed, open: what drifts falls on both alike.
         is_open = turn % 4 in (0, 3)
-        for tab, path in zip(tabs, paths, strict=True):
-            tab.page.goto(tab.origin + path if is_open else "about:blank")
-        # A job answers a client for ten seconds after its last question.
-        tabs[0].page.wait_for_timeout(12_000)
-        at_s, before_s, before = time.monotonic(), job_s(pids), count()
-        tabs[0].page.wait_for_timeout(turn_s * 1_000)
-        took, cpu_s, written = time.monotonic() - at_s, job_s(pids) - before_s, count() - before
+        with follow_pages(address, names) if is_open else contextlib.nullcontext():
+            # A job answers a client for ten seconds after its last question.
+            time.sleep(SETTLE_S)
+            at_s, before_s, before = time.monotonic(), job_s(pids), count()
+            time.sleep(turn_s)
+            took, cpu_s, written = time.monotonic() - at_s, job_s(pids) - before_s, count() - before
         spent[is_open].append(cpu_s / max(written, 1) * 1_000)
         rates[is_open].append(written / took)
         print(f"turn {turn}: {'open' if is_open else 'closed'}, {written / took:,.0f} a second, {spent[is_open][-1]:.5f}", file=sys.stderr)
@@ -183,7 +211,7 @@ def measure(
     counts: list[int],
 ) -> dict[str, Any]:
     """Return the figures."""
-    [topic] = table.topics
+    [topic], output = table.topics, next(iter(load_assigned(None, None).outputs))
     time.sleep(5)
     before_s = processor_s(pid)
     time.sleep(given.idle)
@@ -206,8 +234,8 @@ def measure(
         lasted_s = time.monotonic() - began_s
         looking_percent = (processor_s(pid) - spent_s) / lasted_s * 100
         complaints = [each for tab in tabs for each in tab.complaints]
-        paths = "/pipeline", "/why", f"/time?name={given.input}"
-        cost = compare_turns(tabs, paths, given.job, given.turns, given.turn_s, partial(count_written, table, admin)) if given.job else None
+    names, count = {"input": given.input, "output": output}, partial(count_written, table, admin)
+    cost = compare_turns(address, names, given.job, given.turns, given.turn_s, count) if given.job else None
     later = looks[len(looks) // 2 :]
     return {
         "idle_cpu_percent": round(idle_percent, 2),
