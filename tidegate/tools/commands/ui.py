@@ -11,11 +11,12 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,11 +26,15 @@ from tidegate.tools.page.listening import TOKEN, check_binding, check_certificat
 
 if TYPE_CHECKING:
     from tidegate.platform.settings.load import Settings
+    from tidegate.tools.page.server import Answer
 
 PORT = 8600
 _CONNECTIONS_MAX = 64
 # Of malloc.h.
-_M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+# Larger pieces are given back to the system when they are freed, bytes.
+_LARGE_BYTES = 256 * 1024
+_TRIM_EVERY_S = 5.0
 
 
 def ui(
@@ -68,7 +73,8 @@ def ui(
     shown = f"[{host}]" if ":" in host else host
     names = frozenset(each.lower() for each in (*LOOPBACK, shown, *(name or [])))
     folder = config.parent if config is not None else Path()
-    answers, actions = make_answers(settings, folder, command_flags(config, assign)), Actions(make_acts(settings) if allow_actions else {})
+    answers = {name: _trimming(answer) for name, answer in make_answers(settings, folder, command_flags(config, assign)).items()}
+    actions = Actions(make_acts(settings) if allow_actions else {})
     app = make_page(answers, Access(names, token), actions, make_downloads(settings))
     scheme = "http" if certificate is None else "https"
     listening = listen(host, port)
@@ -97,12 +103,35 @@ class _WithoutPandas(MetaPathFinder):
 
 def _spare_memory() -> None:
     """
-    Load nothing that this server does not need, and let all threads allocate from two arenas, where the C library has such: answers are
-    computed in many threads, and each would keep what it has freed.
+    Load nothing that this server does not need, and let all threads, and Arrow, allocate from two arenas, where the C library has such:
+    answers are computed in many threads, and each would keep what it has freed.
     """
     sys.meta_path.insert(0, _WithoutPandas())
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_ARENA_MAX, 2)
+        # Else the library raises it by itself, and keeps the columns of a picture.
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
+def _trimming(answer: Answer) -> Answer:
+    """Return the answer that gives freed memory back to the system afterwards, now and then: a picture takes more than the server."""
+    trimmed_s = 0.0
+
+    def answer_and_trim(asked: Mapping[str, str]) -> Any:
+        nonlocal trimmed_s
+        try:
+            return answer(asked)
+        finally:
+            if time.monotonic() - trimmed_s > _TRIM_EVERY_S:
+                trimmed_s = time.monotonic()
+                with suppress(OSError, AttributeError):
+                    ctypes.CDLL(None).malloc_trim(0)
+
+    return answer_and_trim
 
 
 @contextmanager
