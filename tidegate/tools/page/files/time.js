@@ -55,7 +55,7 @@ function drawAxes(pen, at, width, height, colour) {
   pen.textAlign = "left";
   pen.fillText("↑ event time " + word(at.low).slice(0, 10) + (word(at.low).slice(0, 10) === word(at.high).slice(0, 10) ? "" : " to " + word(at.high).slice(0, 10)), 4, height - 6);
 }
-function draw(canvas, found, chosen) {
+function draw(canvas, found, chosen, marked) {
   const scale = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight, pen = canvas.getContext("2d"), colour = colours();
   canvas.width = width * scale; canvas.height = height * scale;
   pen.scale(scale, scale);
@@ -101,6 +101,10 @@ function draw(canvas, found, chosen) {
     pen.beginPath(); pen.moveTo(at.x(at.left), at.y(each.from_us)); pen.lineTo(at.x(at.right), at.y(each.from_us)); pen.stroke();
   }
   pen.restore();
+  if (marked) {
+    pen.strokeStyle = colour.text; pen.lineWidth = 1.5;
+    pen.beginPath(); pen.arc(at.x(marked[0]), at.y(marked[1]), 6, 0, 7); pen.stroke();
+  }
   if (chosen) {
     pen.fillStyle = colour.band; pen.strokeStyle = colour.text;
     pen.fillRect(chosen[0], PLACE.top, chosen[1] - chosen[0], height - PLACE.top - PLACE.bottom);
@@ -123,6 +127,7 @@ function describe(found, event) {
 }
 export async function showTime() {
   const names = await ask("names"), choices = make("div", null, "choices"), canvas = make("canvas"), legend = make("div"), told = make("p", " ");
+  told.setAttribute("role", "status");
   main.append(make("h1", "Time"), choices, canvas, told, legend);
   if (!names || !names.inputs.length) return;
   const [label, name] = makeChoice("input", "name", names.inputs), numberPlace = make("label", "partition"), numbers = make("select");
@@ -130,20 +135,23 @@ export async function showTime() {
   numbers.append(new Option("all", ""));
   numbers.addEventListener("change", () => go({ number: numbers.value }));
   canvas.setAttribute("role", "img");
+  canvas.tabIndex = 0;
   const parameters = { name }, [keyLabel] = makeChoice("key or substream", "key");
   for (const each of ["before", "from", "until", "number", "key"]) if (asked.get(each)) parameters[each] = asked.get(each);
-  let found = null, at = null, start = null;
+  let found = null, at = null, start = null, marked = null;
   const look = async () => {
     const answer = await ask("time", parameters);
     if (!answer || start !== null) return;
     found = answer;
-    at = draw(canvas, found);
+    // The event that the keyboard has chosen stays chosen while it is drawn.
+    marked = marked && found.events.find((event) => event[4] === marked[4] && event[5] === marked[5]) || null;
+    at = draw(canvas, found, null, marked);
     if (numbers.length === 1) found.partitions.forEach((each, number) => numbers.append(new Option(each, number)));
     numbers.value = asked.get("number") || "";
     const counts = {};
     for (const event of found.events) counts[event[3]] = (counts[event[3]] || 0) + 1;
     const words = Object.entries(counts).map(([what, count]) => count + " " + what).join(", ");
-    canvas.setAttribute("aria-label", "Arrival across, event time up: " + words);
+    canvas.setAttribute("aria-label", "Arrival across, event time up: " + words + ". Arrow keys go from event to event, Enter opens one.");
     const mark = (colour, text) => { const made = make("span", "■ " + text, "key"); made.style.color = colours()[colour]; return made; };
     const marks = Object.entries(counts).map(([what, count]) => mark(what, what + ": " + count));
     if (found.ctis.length) marks.push(mark("cti", "CTIs: " + found.ctis.filter((cti) => cti[3] !== "idle").length));
@@ -157,6 +165,7 @@ export async function showTime() {
       "Dropped events are not in that topic. Drag to zoom, click a point to open its event.");
     legend.replaceChildren(...marks, ...held, looked);
   };
+  const open = (event) => { location.href = "/event?" + new URLSearchParams({ name, place: origin(found, event) }); };
   const isStill = asked.get("before") || asked.get("from");
   const zoom = (factor, shift) => {
     if (!at) return;
@@ -185,7 +194,19 @@ export async function showTime() {
     start = null;
     if (until - from > 6) { go({ from: String(at.arrival(from)), until: String(at.arrival(until)) }); return; }
     const under = nearest(found, at, x, y);
-    if (under) location.href = "/event?" + new URLSearchParams({ name, place: origin(found, under) });
+    if (under) open(under);
   });
-  addEventListener("resize", () => { if (found) at = draw(canvas, found); });
+  canvas.addEventListener("keydown", (event) => {
+    if (!found || !found.events.length) return;
+    if (event.key === "Enter" && marked) { open(marked); return; }
+    // Events come by rising arrivals.
+    const last = found.events.length - 1, place = found.events.indexOf(marked);
+    const next = { ArrowRight: Math.min(place + 1, last), ArrowLeft: Math.max(place - 1, 0), Home: 0, End: last }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    marked = found.events[next];
+    told.textContent = describe(found, marked);
+    at = draw(canvas, found, null, marked);
+  });
+  addEventListener("resize", () => { if (found) at = draw(canvas, found, null, marked); });
 }
