@@ -42,11 +42,19 @@ def explain(
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="With --where and --key: from the first record of each partition of this timestamp on."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="And up to before the first one of this timestamp.")] = None,
 ) -> None:
     """Show what each policy did with records, the watermark they met, and the record that had set it."""
     from ingest.commands.journal import open_services, plan_for_journal
     from ingest.content_search import SearchedContent
     from ingest.journal.skip_book import SkipBook
+    from tidegate.platform.checkpoint.output_start import parse_time_span
     from tidegate.platform.settings.load import load_assigned
     from tidegate.records.payloads.formats import PayloadFormat
 
@@ -57,6 +65,10 @@ def explain(
         example = f"tidegate explain {name} --where \"order_id = 'o-1'\""
         raise SettingError(what, code="TG-SETTING-FLAG", where="PLACE", fix="give topic-partition@offset, or --where", example=example)
     parse_places(places or [])
+    span_us = parse_time_span(start, until, "--from")
+    if not is_search and span_us != (None, None):
+        fix = "leave them out"
+        raise SettingError("--from and --until limit a search, and places need none", code="TG-SETTING-FLAG", where="--from", fix=fix)
     settings = load_assigned(config, assign)
     condition = _bind_where(settings, name, where)
     admin, journal = open_services(settings, name)
@@ -64,7 +76,7 @@ def explain(
     skips = SkipBook.of(plan, journal).read().in_force
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
     missing = False
-    found = _search(plan, admin, SearchedContent(condition, None if key is None else key.encode()), limit) if is_search else {}
+    found = _search(plan, admin, SearchedContent(condition, None if key is None else key.encode()), limit, span_us) if is_search else {}
     if is_search and not found:
         print_lines([f"no record of {name} is like that"] if format is Format.TEXT else [])
         raise typer.Exit(1)
@@ -90,11 +102,22 @@ def _bind_where(settings: Settings, name: str, where: str | None) -> Expr | None
     return bind_condition(where, "--where", table.schema_of_events(name), frozenset({name.lower(), name}))
 
 
-def _search(plan: IngestPlan, admin: Admin, wanted: SearchedContent, limit: int) -> dict[Partition, list[int]]:
-    """Return the offsets of the first records that are wanted, by partition; say how many were searched, and whether there may be more."""
+def _search(
+    plan: IngestPlan, admin: Admin, wanted: SearchedContent, limit: int, span_us: tuple[int | None, int | None]
+) -> dict[Partition, list[int]]:
+    """
+    Return the offsets of the first records that are wanted, by partition; say how many were searched, and whether there may be more.
+    *span_us* are the timestamps where the search begins and ends, microseconds; None: with the topic.
+    """
     from ingest.content_search import find_offsets
 
     starts, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
+    since_us, until_us = span_us
+    if since_us is not None:
+        starts = admin.offsets_from(plan.partitions, since_us)
+    if until_us is not None:
+        # With stamps of producers the first record of a later time may stand before that of an earlier one.
+        ends = {place: max(end, starts[place]) for place, end in admin.offsets_from(plan.partitions, until_us).items()}
     found: dict[Partition, list[int]] = {}
     searched = 0
     with live_line(

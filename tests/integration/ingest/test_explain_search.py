@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ingest.commands.explain import explain
 from ingest.commands.raw_topic import produce, topic
+from ordering.ticks import format_tick
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.console import report_errors
 
@@ -82,6 +83,25 @@ def test_records_are_found_by_key_up_to_a_limit(raw: str) -> None:
     assert [json.loads(line)["offset"] for line in both.stdout.splitlines()] == [of_key[0]["offset"]]
 
 
+def test_a_search_is_limited_to_a_range_of_arrivals(raw: str) -> None:
+    """From the first record of the one time up to before that of the other; the range without any finds nothing."""
+
+    def found(*span: str, exit_code: int = 0) -> list[int]:
+        told = run("explain", "orders", "--key", "c3", *span, "--format", "json", exit_code=exit_code).stdout.splitlines()
+        return [json.loads(line)["offset"] for line in told]
+
+    def word(second: int) -> str:
+        return format_tick((START_MS + second * 1_000) * 1_000)
+
+    # Records 3, 10, 17, 24 and so on are those of the key, each as many seconds after the start.
+    everything = found()
+    assert found("--from", word(10), "--until", word(24)) == everything[1:3]
+    assert found("--from", word(18)) == everything[3:]
+    assert found("--until", word(10)) == everything[:1]
+    assert found("--from", word(1_000), exit_code=1) == []
+    assert "TG-SETTING-CONFLICT" in run("explain", "orders", "--key", "c3", "--from", word(9), "--until", word(9), exit_code=2).output
+
+
 def test_a_dead_letter_is_explained_by_its_place_and_the_bytes_around(raw: str) -> None:
     """A wrong time is found by the condition; what is no JSON by its place alone."""
     words = run("explain", "orders", "--where", "order_id = 'o-51'").stdout
@@ -95,6 +115,8 @@ def test_a_dead_letter_is_explained_by_its_place_and_the_bytes_around(raw: str) 
     [
         ([], 2, "TG-SETTING-FLAG"),
         (["PLACE-0@1", "--key", "c1"], 2, "TG-SETTING-FLAG"),
+        (["PLACE-0@1", "--from", "2026-01-05T08:00:00Z"], 2, "TG-SETTING-FLAG"),
+        (["--key", "c1", "--until", "soon"], 2, "TG-TICK-RANGE"),
         (["--where", "COUNT(*) > 1"], 2, "TG-QUERY-GROUP"),
         (["--where", "1 = 1"], 2, "TG-QUERY-CONDITION"),
         (["--where", "order_id ="], 2, "TG-QUERY-SYNTAX"),

@@ -31,6 +31,7 @@ from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
 
+from ordering.ticks import format_tick
 from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.integration
@@ -242,6 +243,43 @@ def test_time_is_zoomed_and_a_point_opens_its_event(pipeline: Pipeline, tab: Wat
     expect(page.get_by_text(explained["system_timestamp"]).first).to_be_visible()
 
 
+def test_an_event_of_time_is_chosen_and_opened_by_the_keyboard(pipeline: Pipeline, tab: Watched) -> None:
+    """The arrow keys go from event to event, a screen reader is told which, and Enter opens it."""
+    page = tab.go("/time?name=cars&number=0")
+    expect(page.get_by_text("■ in order: ")).to_be_visible()
+    picture, told = page.get_by_role("img", name="Arrival across, event time up"), page.get_by_role("status")
+    picture.focus()
+    page.keyboard.press("Home")
+    expect(told).to_contain_text(f"{pipeline.topic}-0@0: in order")
+    page.keyboard.press("ArrowRight")
+    expect(told).to_contain_text(f"{pipeline.topic}-0@1: ")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(told).to_contain_text(f"{pipeline.topic}-0@0: ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Event")).to_be_visible()
+    expect(page.get_by_label("topic-partition@offset")).to_have_value(f"{pipeline.topic}-0@0")
+
+
+def test_an_event_is_found_by_its_content_within_a_range_of_arrivals(pipeline: Pipeline, tab: Watched) -> None:
+    """The page finds what the command finds; the times of results are asked for outputs alone."""
+    span = "--from", format_tick((START_MS + 10_000) * 1_000), "--until", format_tick((START_MS + 12_000) * 1_000)
+    told = pipeline.ask("explain", "cars", "--where", "car = 'car 1'", *span, many=True)
+    assert len(told) == 4
+    page = tab.go("/event?name=cars")
+    page.get_by_label("arrived from").fill(span[1])
+    page.get_by_label("arrived from").press("Enter")
+    page.get_by_label("until", exact=True).fill(span[3])
+    page.get_by_label("until", exact=True).press("Enter")
+    page.get_by_label("or condition, as speed > 50").fill("car = 'car 1'")
+    page.get_by_label("or condition, as speed > 50").press("Enter")
+    expect(page.get_by_role("heading", level=2)).to_have_text([f"{each['topic']}-{each['partition']}@{each['offset']}" for each in told])
+    assert page.get_by_label("of an output: time").count() == 0
+    page = tab.go("/event?name=counts")
+    expect(page.get_by_label("of an output: time")).to_be_visible()
+    assert page.get_by_label("arrived from").count() == 0
+
+
 def test_tune_answers_while_a_slider_is_moved(pipeline: Pipeline, tab: Watched) -> None:
     """With the keyboard alone: what the policies do, said in words and figures, is that of the command that the page names."""
     page = tab.go("/tune?name=cars&window=1m")
@@ -335,6 +373,14 @@ def test_messages_are_filtered_and_the_address_keeps_it(pipeline: Pipeline, tab:
     expect(page.get_by_text('"car 0"')).to_have_count(0)
     page.reload()
     expect(page.get_by_label("condition")).to_have_value("car = 'car 1'")
+    # From a time on: the first records, as peek has them.
+    time = format_tick((START_MS + 50_000) * 1_000)
+    page.get_by_label("from a time").fill(time)
+    page.get_by_label("from a time").press("Enter")
+    answer = page.request.get(page.url.replace("/messages?", "/api/messages?")).json()
+    told = pipeline.ask("peek", pipeline.topic, "--from", time, "-n", "50", "--where", "car = 'car 1'", many=True)
+    assert [each["place"] for each in answer["records"]][::-1] == [f"{each['topic']}-{each['partition']}@{each['offset']}" for each in told]
+    assert told[0]["timestamp"] >= time
     page.get_by_label("condition").fill("no such (")
     page.get_by_label("condition").press("Enter")
     expect(page.get_by_role("alert")).not_to_be_empty()

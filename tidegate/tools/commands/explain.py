@@ -40,6 +40,13 @@ def explain(
     key: Annotated[str | None, typer.Option(help="Records with this key: with OVER of their substream, else of Kafka.")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME", help="Of an output: the results of this System.Timestamp.")] = None,
     forward: Annotated[bool, typer.Option("--forward", help="Also where events went: their seq, and the windows of queries.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="With --where and --key: from the first record of each partition of this timestamp on."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="And up to before the first one of this timestamp.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most records that --where and --key explain.")] = 10,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
@@ -58,7 +65,7 @@ def explain(
     elif name in settings.outputs and name not in settings.inputs:
         _explain_results(settings, folder, name, places or [], key, at, format)
     else:
-        explain_records(name, places, where, key, limit, config, assign, format)
+        explain_records(name, places, where, key, limit, config, assign, format, start, until)
         if forward and places:
             _show_forward(settings, folder, name, places, format)
 

@@ -165,9 +165,9 @@ def find_event(settings: Settings, flags: Sequence[str], asked: Mapping[str, str
     name, place = asked.get("name", ""), asked.get("place", "")
     if name not in settings.inputs and name not in settings.outputs:
         raise SettingError(f"there is no input or output {name}", code="TG-SETTING-NAME", where="name", fix="choose one of the list")
-    wanted = [f"--{each}={asked[each]}" for each in ("where", "key", "at") if asked.get(each)]
-    if name in settings.inputs:
-        wanted = [each for each in wanted if not each.startswith("--at=")]
+    # The two kinds of names are told by their times: results have one, records lie between two.
+    flags_of_kind = ("where", "key", "from", "until") if name in settings.inputs else ("where", "key", "at")
+    wanted = [f"--{each}={asked[each]}" for each in flags_of_kind if asked.get(each)]
     places = ["--", name, *([place] if place else [])]
     lines = run_command(["explain", *wanted, *(["--forward"] if place else []), *flags, *places], codes=(0, 1))
     return {"name": name, "found": _with_raw_bytes(settings, lines)}

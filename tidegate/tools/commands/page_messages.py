@@ -7,9 +7,11 @@ Law: only topics of the pipeline are read, and only raw topics of its inputs are
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ordering.errors import SettingError
@@ -80,10 +82,10 @@ class _Look:
 
 
 def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
-    """Look for the newest records that are *asked* for."""
+    """Look for the newest records that are *asked* for, or for the first ones from a time on."""
     from tidegate.platform.kafka.admin import Admin
     from tidegate.records.payloads.formats import JSON, PayloadFormat
-    from tidegate.tools.peek.command import bind_where, find_input
+    from tidegate.tools.peek.command import bind_where, find_input, find_starts, parse_from
     from tidegate.tools.peek.display import Display
     from tidegate.tools.peek.reading import RecordChoice, TopicView
 
@@ -102,8 +104,10 @@ def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
     origins = find_raw_topics(settings, name, admin) if kind == "ingest" and name in settings.inputs else None
     key = asked["key"].encode() if asked.get("key") else None
     wanted = RecordChoice(condition, key, payloads, asked.get("ctis") != "no", asked.get("reason", ""), origins)
+    start_us = parse_from(asked["from"], time.time_ns() // 1_000) if asked.get("from") else None
     with TopicView(admin, settings.kafka.client_properties(), places, wanted) as view:
-        return _Look(topic, view, Display(payloads), view.newest(int(limit)))
+        sights = view.newest(int(limit)) if start_us is None else list(islice(view.since(find_starts(admin, places, start_us)), int(limit)))
+        return _Look(topic, view, Display(payloads), sights)
 
 
 def find_raw_topics(settings: Settings, name: str, admin: Admin) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,11 +90,16 @@ def _show_first(
     """Show the records that are there; return how many."""
     if start_us is None:
         return _show_all(view.newest(10 if limit is None else limit), None, show)
+    return _show_all(view.since(find_starts(admin, partitions, start_us)), limit, show)
+
+
+def find_starts(admin: Admin, partitions: Sequence[Partition], start_us: int) -> dict[Partition, int]:
+    """Return the offset of the first record of each partition whose timestamp is not before *start_us*; ``NEVER``: of the first of all."""
     starts = admin.starts(partitions)
-    if start_us != NEVER:
-        first = admin.offsets_from(partitions, start_us)
-        starts = {place: max(first[place], starts[place]) for place in partitions}
-    return _show_all(view.since(starts), limit, show)
+    if start_us == NEVER:
+        return starts
+    first = admin.offsets_from(partitions, start_us)
+    return {place: max(first[place], starts[place]) for place in partitions}
 
 
 def _show_all(sights: Iterable[Sight], limit: int | None, show: Callable[[Sight], None]) -> int:

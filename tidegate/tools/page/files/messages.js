@@ -41,12 +41,13 @@ export async function showMessages() {
   const [topicLabel, topic] = makeChoice("topic", "topic", names.topics), [keyLabel, key] = makeChoice("key", "key");
   const [whereLabel, where] = makeChoice("condition, as speed > 50", "where"), [reasonLabel, reason] = makeChoice("reason", "reason");
   const [ctisLabel, ctis] = makeChoice("CTIs", "ctis", ["yes", "no"]), stage = asked.get("stage") || "";
-  const parameters = { topic, key, where, ctis, reason, stage };
+  const [fromLabel, from] = makeChoice("from a time, or an age as 10m", "from");
+  const parameters = { topic, key, where, from, ctis, reason, stage };
   const isOfLetters = names.letters.includes(topic);
   const loads = link("Load as a file", "/download/messages", parameters);
   loads.setAttribute("download", "");
   loads.className = "button";
-  choices.append(topicLabel, keyLabel, whereLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel]));
+  choices.append(topicLabel, keyLabel, whereLabel, fromLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel]));
   if (stage) choices.append(button("only of " + stage + " ✕", "show those of all stages", () => go({ stage: null })));
   choices.append(loads, repeat(2, async () => {
     const found = await ask("messages", parameters);

@@ -13,13 +13,14 @@ async function showEvent() {
   const [nameLabel, name] = makeChoice("input or output", "name", [...names.inputs, ...names.outputs]);
   const [placeLabel, at] = makeChoice("topic-partition@offset", "place"), [keyLabel, key] = makeChoice("or key", "key");
   const [whereLabel, where] = makeChoice("or condition, as speed > 50", "where"), [timeLabel, time] = makeChoice("of an output: time", "at");
-  choices.append(nameLabel, placeLabel, keyLabel, whereLabel, timeLabel);
+  const [fromLabel, from] = makeChoice("arrived from", "from"), [untilLabel, until] = makeChoice("until", "until"), isInput = names.inputs.includes(name);
+  choices.append(nameLabel, placeLabel, keyLabel, ...(isInput ? [whereLabel, fromLabel, untilLabel] : [timeLabel]));
   if (!at && !key && !where && !time) {
     place.append(make("p", "Name a record: of an input, its place in the raw topic, a key or a condition; of an output, its place or key and time."));
     return;
   }
   place.append(make("p", "Looking for it ..."));
-  const found = await ask("event", { name, place: at, key, where, at: time });
+  const found = await ask("event", { name, place: at, key, where, at: time, from, until });
   place.replaceChildren();
   if (!found) return;
   if (!found.found.length) place.append(make("p", "There is no such record."));
