@@ -5,7 +5,7 @@ For each: seconds from the start to the first result (ingest: to the first event
 2,000 flights a second, and seconds from a kill -9 to the first new record in the ordered topic. Memory counts shared pages once (PSS of
 /proc/PID/smaps_rollup). Kafka, Valkey and the producer are not counted, but use the same cores.
 
-Usage: python benchmarks/laptop.py [run] [apart] [ingest] [--silence 60] [--json FILE]
+Usage: python benchmarks/laptop.py [run] [apart] [ingest] [--silence 60] [--over 60] [--json FILE]
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Ends:
         raise SystemExit(f"nothing came into {topic} within {_WAIT_S:.0f} s")
 
 
-def measure(way: str, silence_s: float) -> Figures:
+def measure(way: str, silence_s: float, over_s: float) -> Figures:
     """Return what one way costs, on servers of its own."""
     with ExitStack() as running:
         work = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-laptop-", ignore_cleanup_errors=True)))
@@ -176,7 +176,7 @@ def measure(way: str, silence_s: float) -> Figures:
         jobs.start()
         first = ends.await_beyond("flights.ordered" if way == "ingest" else "departures", 0)
         time.sleep(silence_s)
-        silent = jobs.cost(silence_s)
+        silent = jobs.cost(over_s)
         feed.start()
         time.sleep(10)
         busy = jobs.cost(15)
@@ -193,9 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="which; default: all")
     parser.add_argument("--silence", type=float, default=60, metavar="SECONDS", help="how long to wait before a silent job is measured")
+    parser.add_argument("--over", type=float, default=60, metavar="SECONDS", help="for how long a silent job is measured then")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    rows = [measure(way, arguments.silence) for way in arguments.ways or WAYS]
+    rows = [measure(way, arguments.silence, arguments.over) for way in arguments.ways or WAYS]
     for row in rows:
         silent, busy = row["silent"], row["at_rate"]
         console.print(

@@ -1,8 +1,9 @@
 """
 All stages in one process under fire: ``make faults ONLY=run``, or ``python tests/faults/run.py --only run --rounds 30 --seed 7``.
 
-A round is a pipeline of two inputs and three queries that read one another, run by ``tidegate run`` in small batches, while its processes
-are killed: the whole session, the driver, the JVM, a worker or a planner, anywhere, at named points and in recovery. Who ends by it is
+A round is a pipeline of two inputs and three queries that read one another, run by ``tidegate run`` in small batches, while records come
+and its processes are killed: the whole session, the driver, the JVM, a worker or a planner, anywhere, at named points and in recovery. A
+part of the records is there at the start; the rest comes little by little, so that kills fall within open batches. Who ends by it is
 started again, as by a service manager. Between two kills a query may move to a process of its own and back. In every other round a
 further query has a script that is wrong: it fails for good.
 
@@ -15,17 +16,19 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from faults.chains import in_one_line
 from faults.kills import DRIVER, JVM, PLANNER, RECOVERY, SESSION, WORKER, Kill
 from faults.lives import Lives
 from support.law_breaches import demand
-from support.stack.drawn_logs import draw
+from support.stack.drawn_logs import Raw, draw
 from support.stack.jobs import Job, Workspace
 from support.stack.topics import check_promises, create, fresh, produce, read_ordered
 
@@ -38,6 +41,10 @@ KILLS_A_ROUND, FAILS_MAX, END_S = 4, 4, 420.0
 BATCH_SIZES = 25, 60, 200
 SPANS = "0s", "1500ms", "30s"
 MOVED_S = 8.0
+# The part of the records that is there at the start; and how many come each second into each input.
+FIRST, A_SECOND = 0.2, 15
+# A report of a task's own is so new if a batch is open and records come: tasks tell once a second, if they have read any.
+OPEN_S = 2.5
 TABLES = """
 [inputs.one]
 topic = "{one}"
@@ -92,6 +99,8 @@ class PipelineOutcome:
     seed: int
     kills: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
+    # How many kills fell within open batches into which records came.
+    within_open: int = 0
     ended: list[str] = field(default_factory=list)
     lives: int = 0
     # How many lives kept their batches open for how long.
@@ -139,6 +148,37 @@ def draw_strike(dice: random.Random, *, first: bool) -> Kill:
     return Kill(dice.choice((SESSION, DRIVER, JVM)), RECOVERY, 1, dice.uniform(1.0, 9.0))
 
 
+class Feed:
+    """Sends the *records* of raw topics, by topic, little by little; a context manager, after which all are there."""
+
+    def __init__(self, bootstrap: str, records: Mapping[str, Sequence[Raw]]) -> None:
+        self._bootstrap, self._records = bootstrap, records
+        self._sent, self._is_over = dict.fromkeys(records, 0), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        for topic, records in self._records.items():
+            self._send(topic, round(FIRST * len(records)))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        for topic, records in self._records.items():
+            self._send(topic, len(records))
+
+    def _run(self) -> None:
+        while not self._is_over.wait(1.0):
+            for topic in self._records:
+                self._send(topic, A_SECOND)
+
+    def _send(self, topic: str, count: int) -> None:
+        first = self._sent[topic]
+        self._sent[topic] = first + count
+        produce(self._bootstrap, topic, self._records[topic][first : first + count])
+
+
 class PipelineRound:
     """One round in a *folder* of its own, with the raw topics *raw* by their names."""
 
@@ -148,12 +188,13 @@ class PipelineRound:
         self._tag = fresh("pipeline")
         self.space = make_space(stack, folder, raw, self._tag, WRONG if fails else "")
 
-    def play(self, kills: int, apart: dict[str, object], tell: Callable[[str], None]) -> None:
-        """Kill so many times, let it come to its end, and compare with what stages *apart* wrote."""
+    def play(self, kills: int, feed: Feed, apart: dict[str, object], tell: Callable[[str], None]) -> None:
+        """Kill so many times while records come, let it come to its end, and compare with what stages *apart* wrote."""
         lives = PipelineLives(self._stack, self.space, self._dice, self._tag)
         try:
-            for number in range(kills):
-                self._strike(lives, first=number == 0, tell=tell)
+            with feed:
+                for number in range(kills):
+                    self._strike(lives, first=number == 0, tell=tell)
             self._finish(lives)
             self._compare(apart)
             tell(f"all stages at their end: {self.outcome.compared:,} records as written apart")
@@ -172,14 +213,23 @@ class PipelineRound:
         if not kill.point:
             self._await_batch(lives)
         hit = kill.strike(lives)
+        within_open = self._has_open_batch(time.time() - (time.monotonic() - lives.struck_s))
+        self.outcome.within_open += within_open
         lives.arm = None
         self.outcome.struck[hit] += 1
         time.sleep(self._dice.uniform(0, 3))  # who survives begins again, or ends
-        tell(f"{kill.name}{'' if hit in kill.name else f' ({hit})'}; {'it goes on' if lives.job.running else 'it has ended'}")
+        where = ", with records in an open batch" if within_open else ""
+        tell(f"{kill.name}{'' if hit in kill.name else f' ({hit})'}{where}; {'it goes on' if lives.job.running else 'it has ended'}")
         if self._dice.random() < 0.3:
             self._move(lives, tell)
         lives.release_or_held()
         lives.revive()
+
+    def _has_open_batch(self, struck_s: float) -> bool:
+        """Return whether records came into an open batch of a stage until a kill at this time, by the wall clock."""
+        checkpoints = self.space.folder / ".tidegate" / "checkpoints"
+        told_s = [file.stat().st_mtime for file in checkpoints.glob("*/open_report_*.json")]
+        return any(struck_s - OPEN_S < at_s <= struck_s for at_s in told_s)
 
     def _await_batch(self, lives: PipelineLives) -> None:
         deadline_s = time.monotonic() + lives.patience_s
@@ -259,9 +309,10 @@ def run_pipelines(folder: Path, seed: int, rounds: int, minutes: float) -> int:
         print(f"{time.monotonic() - begun_s:6.0f} s  {line}", flush=True)
 
     with EmbeddedStack(folder / "stack", heap="512m") as stack, contextlib.suppress(KeyboardInterrupt):
-        raw = {name: create(stack.bootstrap, fresh(name), PARTITIONS) for name in ("one", "two")}
-        for topic in raw.values():
-            produce(stack.bootstrap, topic, draw(dice.randrange(2**32), RECORDS, PARTITIONS, keys=KEYS))
+        records = {name: draw(dice.randrange(2**32), RECORDS, PARTITIONS, keys=KEYS) for name in ("one", "two")}
+        raw = {name: create(stack.bootstrap, fresh(name), PARTITIONS) for name in records}
+        for name, topic in raw.items():
+            produce(stack.bootstrap, topic, records[name])
         told = _run_apart(stack, folder / "apart", raw)
         tell("each stage has run in a process of its own")
         for number in range(1, rounds + 1):
@@ -270,9 +321,11 @@ def run_pipelines(folder: Path, seed: int, rounds: int, minutes: float) -> int:
                 break
             own = dice.randrange(2**32)
             print(f"\nround {number}, seed {own}", flush=True)
+            raw = {name: create(stack.bootstrap, fresh(name), PARTITIONS) for name in records}
+            feed = Feed(stack.bootstrap, {topic: records[name] for name, topic in raw.items()})
             played = PipelineRound(stack, folder / f"round-{number}", own, raw, fails=number % 2 == 0)
             try:
-                played.play(KILLS_A_ROUND, told, tell)
+                played.play(KILLS_A_ROUND, feed, told, tell)
             except AssertionError as error:
                 played.outcome.broken = str(error)
                 print(f"BROKEN: {played.outcome.broken[:3000]}", flush=True)
@@ -299,6 +352,7 @@ def _report(outcomes: Sequence[PipelineOutcome], took_s: float) -> int:
     spans: Counter[str] = sum((each.spans for each in outcomes), Counter())
     ended = Counter(code for each in outcomes for code in each.ended)
     print(f"\nkill -9: {kills.total()} ({', '.join(f'{count} {victim}' for victim, count in kills.most_common())})")
+    print(f"within open batches into which records came: {sum(each.within_open for each in outcomes)}")
     print(f"where kills struck: {', '.join(f'{count} {point}' for point, count in struck.most_common())}")
     print(f"lives by batch_span: {', '.join(f'{count} of {span}' for span, count in sorted(spans.items()))}")
     if ended:
