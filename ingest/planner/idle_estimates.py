@@ -114,10 +114,6 @@ class IdleEstimates:
             if frontier_us > positions[partition].frontier_us
         }
 
-    def may_come_due(self, positions: Positions) -> bool:
-        """Return whether the silence of some partition counts, so that an estimate for it may come due."""
-        return self._late_us is not None and any(self._silence_counts_in(topic) for topic, _ in positions)
-
     def _select_due(self, positions: Positions, asked_us: int) -> list[Partition]:
         if self._late_us is None:
             return []

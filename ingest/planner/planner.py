@@ -39,15 +39,12 @@ from ordering.ticks import NEVER
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.failures import is_hopeless
-from tidegate.platform.kafka.lookout import Lookout
 from tidegate.platform.observe.logs import configure_worker, get_logger
-from tidegate.platform.spark.data_source import NAP_S, RangePlanner, Ranges
+from tidegate.platform.spark.data_source import RangePlanner, Ranges
 from tidegate.platform.spark.range_rows import write_row
 from tidegate.platform.spark.shuffle_keys import even_labels, same_task
 
 _RETRY_S = 1.0
-# How long one rest of a planner may last that the next record ends, seconds: Spark cannot stop the job meanwhile.
-_LONG_REST_S = 0.5
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
 _FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-START-BOUND", "TG-TOPIC-ENDED", "TG-TOPIC-SETTINGS")
 
@@ -67,8 +64,6 @@ class IngestPlanner(RangePlanner):
         # Whether all that was there has been planned once. An open batch that was killed has promised more than its repetition at first
         # does, so a partition cannot join before.
         self._is_caught_up = False
-        # The ends of all partitions if only a record may end the silence: all was planned, and no estimate comes due.
-        self._awaited: dict[Partition, int] = {}
 
     @cached_property
     def _admin(self) -> Admin:
@@ -86,10 +81,6 @@ class IngestPlanner(RangePlanner):
     @cached_property
     def _estimates(self) -> IdleEstimates:
         return IdleEstimates(self._plan, self._admin, self._journal, self._log)
-
-    @cached_property
-    def _lookout(self) -> Lookout:
-        return Lookout(self._plan.kafka)
 
     @cached_property
     def _joins(self) -> PartitionJoins:
@@ -127,20 +118,11 @@ class IngestPlanner(RangePlanner):
         if offset.is_final or (self._plan.stays_open and is_stopping(self._folder)):
             return start
         while True:
-            self._awaited = {}
             end = self._try_to_advance(offset)
-            if end != offset:
-                self._lookout.rest()
             # If nothing is planned, Spark asks again; but in a run to the present end Spark would take that for the end and stop.
             if end != offset or not self._plan.until_end:
                 return end.to_json()
             time.sleep(_RETRY_S)
-
-    def rest(self, nap_s: float) -> None:
-        if self._awaited and nap_s >= NAP_S:
-            self._lookout.wait(self._awaited, _LONG_REST_S)
-        else:
-            super().rest(nap_s)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Ranges([write_row(planned) for planned in self._ranges(IngestOffset.from_json(start), IngestOffset.from_json(end))])]
@@ -226,9 +208,6 @@ class IngestPlanner(RangePlanner):
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us)
         end = offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
-        can_wait = end == offset and self._plan.imported is None and not self._estimates.may_come_due(positions)
-        if can_wait and all(judged[partition].next_offset >= known for partition, known in ends.items()):
-            self._awaited = dict(ends)
         if end != offset and self._plan.stays_open and may_stay_open(self._plan, end, ends):
             if not self._end_request:
                 # From now on the folder shows that batches have stayed open.

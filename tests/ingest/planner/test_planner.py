@@ -26,7 +26,6 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.observe.reports import IngestReport
-from tidegate.platform.spark.data_source import NAP_S
 
 A, B, NEW, OTHER = (("raw", number) for number in range(4))
 HOUR_US = 3_600 * SECOND_US
@@ -283,26 +282,3 @@ def test_an_import_counts_only_where_all_has_been_read(
     made, _ = planner_of(plan, {A: read_to, B: 10}, {A: with_open})
     offset = advance(made, IngestOffset({A: PlannedPosition(10), B: PlannedPosition(10)}))
     assert {partition for partition, position in offset.partitions.items() if position.import_us} == ({A, B} if is_raised else {B})
-
-
-@pytest.mark.parametrize(("estimates", "may_wait"), [((), True), (("raw",), False)])
-def test_a_planner_waits_for_records_where_only_they_end_a_silence(
-    estimates: tuple[str, ...], may_wait: bool, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not while records are still to be planned, nor where an estimate may come due, nor before the silence has lasted."""
-    waits: list[dict[Partition, int]] = []
-    monkeypatch.setattr(planner.Lookout, "wait", lambda _, ends, wait_s: waits.append(dict(ends)))
-    made, brokers = planner_of(plan_of(server, tmp_path, {"late": "5s"}, estimates=frozenset(estimates)), {A: 3, B: 0})
-    offset = advance(made, start_of(made._plan))
-    assert positions(offset) == {A: 3, B: 0}
-    made.rest(NAP_S)
-    assert not waits, "more may be there than was planned"
-    assert advance(made, offset) == offset
-    made.rest(NAP_S / 2)
-    assert not waits, "the silence is young"
-    made.rest(NAP_S)
-    assert waits == ([{A: 3, B: 0}] if may_wait else [])
-    brokers.read_to[B] = brokers.with_open[B] = 1
-    assert positions(advance(made, offset)) == {A: 3, B: 1}
-    made.rest(NAP_S)
-    assert len(waits) == may_wait

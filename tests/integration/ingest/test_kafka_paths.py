@@ -8,7 +8,6 @@ import random
 import struct
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -27,7 +26,6 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.basics.native_parts import NATIVE_SWITCH
 from tidegate.platform.kafka import native, ranges
-from tidegate.platform.kafka.lookout import Lookout
 from tidegate.platform.kafka.messages import MessageConsumer
 from tidegate.platform.kafka.native import NativeSource
 from tidegate.platform.kafka.ranges import RangeReader, SharedConnections
@@ -382,30 +380,3 @@ def test_readers_are_waited_for_together(properties: dict[str, str]) -> None:
     assert next_offsets == [1, 2, 2]
     for reader in readers:
         reader.close()
-
-
-def test_a_lookout_wakes_with_the_next_record(properties: dict[str, str], path: str) -> None:
-    """In whichever partition it comes, twice in a row; without the native part a wait is so short that nobody needs to be woken."""
-    topic = create(properties["bootstrap.servers"], fresh("lookout"), 2)
-    lookout, ends = Lookout(properties), {(topic, 0): 0, (topic, 1): 0}
-    for partition in (1, 0):
-        lookout.wait(ends, 2.0)  # connects
-        sending = threading.Timer(0.3, send, [properties["bootstrap.servers"], topic, [Raw(partition, b"k", b"v", 1)]])
-        sending.start()
-        began_s = time.monotonic()
-        lookout.wait(ends, 30.0)
-        waited_s = time.monotonic() - began_s
-        sending.join()
-        assert 0.2 < waited_s < 10.0 if path == "auto" else waited_s < 1.0
-        ends[topic, partition] = 1
-    lookout.rest()
-
-
-def test_a_lookout_waits_as_long_as_it_may(properties: dict[str, str], path: str) -> None:
-    """In silence, and where nobody can say whether there is a record: whoever asks the brokers next, says so."""
-    topic = create(properties["bootstrap.servers"], fresh("lookout"), 1)
-    for ends in ({(topic, 0): 0}, {(fresh("missing"), 0): 0}, {(topic, 0): 5}):
-        lookout, began_s = Lookout(properties), time.monotonic()
-        lookout.wait(ends, 1.0)
-        assert (time.monotonic() - began_s >= 0.95) == (path == "auto")
-        lookout.rest()

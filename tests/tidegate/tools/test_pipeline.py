@@ -112,7 +112,7 @@ def test_one_that_fails_for_good_stops_no_other() -> None:
     """Each comes to its own end, and all are closed."""
     wrong, good, done = Played("wrong", QueryError("no")), Played("good", False, False, True), Played("done", RunEnded("over"))
     stages = [KeptStage(stage) for stage in (wrong, good, done)]
-    keep_going(stages, lambda: False, lambda: None, 0.0, 0.0)
+    keep_going(stages, lambda: False, lambda: None, 0.0)
     assert [kept.phase for kept in stages] == [Phase.FAILED, Phase.ENDED, Phase.ENDED]
     assert [stage.calls[-1] for stage in (wrong, good, done)] == ["close"] * 3
     assert stages[0].state() == ("failed", "TG-QUERY")
@@ -122,7 +122,7 @@ def test_the_end_of_the_jvm_ends_all() -> None:
     """None could go on without it."""
     stages = [KeptStage(Played("a", TidegateError("killed", code=GONE))), KeptStage(Played("b"))]
     with pytest.raises(TidegateError, match="killed"):
-        keep_going(stages, lambda: False, lambda: None, 0.0, 0.0)
+        keep_going(stages, lambda: False, lambda: None, 0.0)
 
 
 def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:
@@ -135,7 +135,7 @@ def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:
 
     stages = [KeptStage(Noting(name)) for name in ("first", "last")]
     turns = iter([False] * 8)
-    keep_going(stages, lambda: next(turns, True), lambda: None, 0.0, 0.0)
+    keep_going(stages, lambda: next(turns, True), lambda: None, 0.0)
     assert closed == ["last", "first"]
 
 
@@ -154,7 +154,7 @@ def test_a_run_to_the_end_does_not_wait_for_topics_of_a_stage_that_has_failed() 
     """Without an end it would: another process may make them."""
     missing = [refused("TG-TOPIC-MISSING") for _ in range(50)]
     stages = [KeptStage(Played("wrong", QueryError("no"))), KeptStage(Played("waits", *missing))]
-    keep_going(stages, lambda: False, lambda: None, 0.0, 0.0, until_end=True)
+    keep_going(stages, lambda: False, lambda: None, 0.0, until_end=True)
     assert [kept.phase for kept in stages] == [Phase.FAILED, Phase.WAITING]
 
 

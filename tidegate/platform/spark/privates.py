@@ -60,9 +60,8 @@ JVM_MODULE_OPTIONS = """\
 --enable-native-access=ALL-UNNAMED
 -Dderby.connection.requireAuthentication=false
 """
-# How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds. Each end of a wait is an
-# exception of the JVM, which costs ten calls.
-_BATCH_WAIT_S = 60
+# How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds.
+_BATCH_WAIT_S = 5
 
 
 def start_jvm(properties: Path) -> None:

@@ -149,32 +149,26 @@ def keep_going(
     is_asked_to_stop: Callable[[], bool],
     each_turn: Callable[[], None],
     pause_s: float,
-    calm_pause_s: float,
     *,
     until_end: bool = False,
 ) -> None:
     """
-    Return when all stages are over, or when asked to stop; all are closed then, the last of the data first. Between two looks at the stages
-    it pauses, *calm_pause_s* if none is waiting to be opened. With *until_end* stages that only wait for topics are over too if a stage has
-    failed: nobody here makes those topics any more.
+    Return when all stages are over, or when asked to stop; all are closed then, the last of the data first. With *until_end* stages that
+    only wait for topics are over too if a stage has failed: nobody here makes those topics any more.
     """
     try:
         while not is_asked_to_stop() and not all(kept.is_over for kept in stages):
             for kept in stages:
                 if not kept.is_over and not is_asked_to_stop():
-                    phase = kept.phase
                     kept.turn()
-                    if kept.phase is not phase:
-                        # It was opened, which takes a while, or has ended.
-                        each_turn()
-            each_turn()
+                    each_turn()
             if (
                 until_end
                 and any(kept.phase is Phase.FAILED for kept in stages)
                 and all(kept.is_over or kept.lacks_topic for kept in stages)
             ):
                 break
-            time.sleep(calm_pause_s if all(kept.is_over or kept.phase is Phase.OPEN for kept in stages) else pause_s)
+            time.sleep(pause_s)
     finally:
         for kept in reversed(stages):
             if kept.phase is Phase.OPEN:
