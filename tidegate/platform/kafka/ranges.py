@@ -12,7 +12,6 @@ import ctypes
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -98,7 +97,6 @@ class RangeReader:
         connections: Connections that it shares; it must be their only reader of the partition with these headers. None: it connects by
             itself.
         framed: The headers to put before each value.
-        overrides: Properties of its client that differ from those of other readers.
     """
 
     def __init__(
@@ -110,7 +108,6 @@ class RangeReader:
         prefetch_bytes: int = PREFETCH_BYTES,
         connections: SharedConnections | None = None,
         framed: Framed = (),
-        overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
@@ -119,7 +116,7 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead, **overrides}, connections
+        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead}, connections
         self._headers, self._framed = headers, framed
         self._connect()
         self._position = -1
