@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,32 +29,27 @@ _LIMIT_MAX = 10_000
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})(?:\[(?P<index>\d{1,7})\])?")
 
 
-def explain(
-    name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
-    places: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PLACE...]", help="Records of its raw topics: topic-partition@offset, of arrays @offset[index]."),
-    ] = None,
-    where: Annotated[str | None, typer.Option(help="Instead of places: records of which this is true, as in \"order_id = 'o-1'\".")] = None,
-    key: Annotated[str | None, typer.Option(help="Records with this key: with OVER of their substream, else of Kafka.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most records that --where and --key explain.")] = 10,
-    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
-    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
-    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="TIME", help="With --where and --key: from the first record of each partition of this timestamp on."
-        ),
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="And up to before the first one of this timestamp.")] = None,
+def explain_records(
+    settings: Settings,
+    name: str,
+    places: list[str] | None,
+    where: str | None,
+    key: str | None,
+    limit: int,
+    format: Format,
+    start: str | None,
+    until: str | None,
 ) -> None:
-    """Show what each policy did with records, the watermark they met, and the record that had set it."""
+    """
+    Show what each policy did with records of input *name*, the watermark they met, and the record that had set it.
+
+    They are those at *places*, or up to *limit* that *where* and *key* find, with timestamps from *start* up to *until*. Raises
+    SettingError, and typer.Exit(1) if there is none.
+    """
     from ingest.commands.journal import open_services, plan_for_journal
     from ingest.content_search import SearchedContent
     from ingest.journal.skip_book import SkipBook
     from tidegate.platform.checkpoint.output_start import parse_time_span
-    from tidegate.platform.settings.load import load_assigned
     from tidegate.records.payloads.formats import PayloadFormat
 
     # Errors that no server is needed to find come first, so that an unreachable server does not hide them.
@@ -69,7 +63,6 @@ def explain(
     if not is_search and span_us != (None, None):
         fix = "leave them out"
         raise SettingError("--from and --until limit a search, and places need none", code="TG-SETTING-FLAG", where="--from", fix=fix)
-    settings = load_assigned(config, assign)
     condition = _bind_where(settings, name, where)
     admin, journal = open_services(settings, name)
     plan = plan_for_journal(settings, name, admin)

@@ -13,11 +13,11 @@ from support.stack.servers import SharedStack
 from support.stack.topics import fresh
 from typer.testing import CliRunner
 
-from ingest.commands.explain import explain
 from ingest.commands.raw_topic import produce, topic
 from ordering.ticks import format_tick
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.console import report_errors
+from tidegate.tools.commands.explain import explain
 
 pytestmark = pytest.mark.integration
 app = typer.Typer(pretty_exceptions_enable=False)

@@ -16,10 +16,10 @@ from support.stack.jobs import workspace
 from support.stack.topics import check_promises, create, fresh, header, produce, read_ordered, records
 from typer.testing import CliRunner
 
-from ingest.commands.explain import explain
 from ordering.policies import Policies
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US
 from tidegate.platform.observe.console import report_errors
+from tidegate.tools.commands.explain import explain
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -17,12 +17,12 @@ from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import create, fresh, produce, read_ordered
 from typer.testing import CliRunner
 
-from ingest.commands.explain import explain
 from ordering.ticks import parse_tick
 from tidegate.platform.observe.console import report_errors
 from tidegate.platform.observe.progress_store import ProgressStore
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.stack.embedded import free_port
+from tidegate.tools.commands.explain import explain
 from tidegate.tools.staircase.command import watermarks
 
 if TYPE_CHECKING:

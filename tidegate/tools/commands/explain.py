@@ -53,7 +53,7 @@ def explain(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show what policies did with records and why, where events went, and which events a result was made of."""
-    from ingest.commands.explain import explain as explain_records
+    from ingest.commands.explain import explain_records
     from query.trace.result import find_output
     from tidegate.platform.settings.load import load_assigned
 
@@ -65,7 +65,7 @@ def explain(
     elif name in settings.outputs and name not in settings.inputs:
         _explain_results(settings, folder, name, places or [], key, at, format)
     else:
-        explain_records(name, places, where, key, limit, config, assign, format, start, until)
+        explain_records(settings, name, places, where, key, limit, format, start, until)
         if forward and places:
             _show_forward(settings, folder, name, places, format)
 

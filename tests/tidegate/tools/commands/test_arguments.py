@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ingest.commands.explain import explain
 from ingest.commands.journal import journal
 from ingest.commands.raw_topic import produce
 from ingest.commands.skip import skip
 from tidegate.platform.observe.console import report_errors
+from tidegate.tools.commands.explain import explain
 from tidegate.tools.verify.command import verify
 
 SETTINGS = """
