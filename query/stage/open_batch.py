@@ -149,8 +149,8 @@ class OpenBatch:
             # A client is told of the records of the round before without delay.
             wait_ms = min(wait_ms, round(self._tell_every_s * 1_000))
             wait_for_any([self._reader(log) for log in self._logs], wait_ms, self._watch.descriptor)
-            self._watch.forget()
-            self._looked_s = 0.0
+            if self._watch.forget():
+                self._looked_s = 0.0
             pieces = self._read_logs()
         return pieces
 

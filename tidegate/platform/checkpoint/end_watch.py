@@ -41,11 +41,14 @@ class EndWatch:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def forget(self) -> None:
-        """Forget what has happened so far, so that the descriptor can be read only after more has; then the request is to be looked at."""
-        if self.descriptor >= 0:
-            with suppress(BlockingIOError):
-                os.read(self.descriptor, 4_096)
+    def forget(self) -> bool:
+        """
+        Forget what has happened so far, so that the descriptor can be read only after more has; return whether anything had: then the
+        request is to be looked at.
+        """
+        with suppress(BlockingIOError):
+            return self.descriptor >= 0 and bool(os.read(self.descriptor, 4_096))
+        return False
 
     def _close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
