@@ -624,14 +624,20 @@ def test_an_open_batch_advances_time_in_a_silent_partition(server: Server, tmp_p
     assert len({cti.c for cti in promised if cti.number == 0}) > 20, "and it rose all the while"
 
 
-def test_an_open_batch_ends_after_its_span(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark commits it then. What was read before is no news of its time: that is known from the beginning of the batch."""
-    plan = plan_of(server, tmp_path, 1, batch_span="200ms")
+def silent_job(plan: IngestPlan, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job over logs of some records to which nothing is appended, and whose batches nobody asks to end."""
     job = Job(plan, world_of(4, plan), monkeypatch)
     for log in job.world.logs.values():
         log.end = 20
     monkeypatch.setattr(job.world, "grow", lambda: None)
     job.world.rounds_left = 10**9
+    return job
+
+
+def test_an_open_batch_ends_after_its_span(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark commits it then. What was read before is no news of its time: that is known from the beginning of the batch."""
+    plan = plan_of(server, tmp_path, 1, batch_span="200ms")
+    job = silent_job(plan, monkeypatch)
     assert job.run_batch()
     assert (job.opened, job.judged) == (1, {A: 20, B: 20})
     assert all(not progress.seen_us and progress.estimated_us for progress in read_stage_progress(tmp_path).values())
@@ -643,11 +649,7 @@ def test_an_open_batch_tells_more_often_while_a_client_watches(
 ) -> None:
     """The first report of an open batch is a second old otherwise; whoever watches asks for no details by that."""
     plan = plan_of(server, tmp_path, 1, batch_span="600ms")
-    job = Job(plan, world_of(4, plan), monkeypatch)
-    for log in job.world.logs.values():
-        log.end = 20
-    monkeypatch.setattr(job.world, "grow", lambda: None)
-    job.world.rounds_left = 10**9
+    job = silent_job(plan, monkeypatch)
     if is_watched:
         leave_question(tmp_path, json.dumps({"substreams": NO_DETAILS}))
     told: list[IngestReport] = []
