@@ -160,5 +160,7 @@ def test_a_store_that_is_away_is_waited_for(bench: Bench, topic: ResultTopic, ta
     topic.write(1, 0, 20)
     bench.start()
     job.until(lambda: len(bench.read(target)) == 70, "it has gone on again")
+    # The store has the rows before the job has its answer.
+    job.until(lambda: "waits_for" not in job.last, "it waits no more")
     assert "waits_for" not in job.stop()
     kit.check_stands(bench, target, {0: 50, 1: 20})
