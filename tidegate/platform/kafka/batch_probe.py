@@ -71,7 +71,7 @@ class _Probe:
             # else do records miss there, as in a compacted topic.
             if message.offset() == offset and (error is None or error.code() == KafkaError._PARTITION_EOF):
                 return None
-            if is_unreadable(error):
+            if error is not None and is_unreadable(error):
                 return error_text(error)
         return None
 
