@@ -130,13 +130,16 @@ class CatchUp:
     def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
         """Count facts that another job, or a driver that should be gone, journaled for records that were judged without them."""
         known = self._known
-        unclosed_from = known.unclosed.get(partition)
+        unclosed = known.unclosed.get(partition)
         # A driver that knows only Spark's offset does not know the facts at its predecessor's position, so it begins after that.
-        start = closed + 1 if unclosed_from is None else unclosed_from
+        start = closed + 1 if unclosed is None else unclosed.offset
         end = known.positions[partition].next_offset
         conflicts = 0
         for kind, key in ((FactKind.ESTIMATE, known.key(partition)), (FactKind.IMPORT, known.import_key(partition))):
             own = dict(known.memory(partition).between(kind, start, end))
+            if unclosed is not None and kind is FactKind.ESTIMATE:
+                # The stage makes estimates itself, of which it tells the frontier that follows.
+                own[start] = max(own.get(start, 0), unclosed.frontier_us)
             marks = journal.execute([Read(kind, key, start, end - 1)])[0] if start < end else []
             conflicts += sum(us > own.get(position, 0) for position, us in marks)
         self._report_conflicts(partition, conflicts)

@@ -22,7 +22,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.connection import JournalConnection
 from ingest.journal.fact_bounds import FactBounds, ReadEnds
-from ingest.journal.known_facts import KnownFacts
+from ingest.journal.known_facts import KnownFacts, StageFacts
 from ingest.journal.range_closing import RangeClosing
 from ingest.offsets import PartitionJoin, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
@@ -60,9 +60,13 @@ class JournalClient:
         self._connection = JournalConnection(plan.redis, plan.settings.name, self._catch_up, consequence, log)
         self._trim_due_us = 0
 
-    def begin_pass(self, positions: Positions, read_starts: ReadStarts) -> None:
-        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and from time to time forget facts of deleted records."""
+    def begin_pass(self, positions: Positions, read_starts: ReadStarts, stages: Mapping[Partition, StageFacts] | None = None) -> None:
+        """
+        Begin a pass at *positions*, up to which the job has judged; *stages* is what open batches have told of them. Let the journal catch
+        up, and from time to time forget facts of deleted records.
+        """
         self.move_to(positions)
+        self._known.stages = stages or {}
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
             self._trim_due_us = now_us + _TRIM_US
@@ -79,6 +83,10 @@ class JournalClient:
     def observe_ends(self, ends: Mapping[Partition, int], now_us: int) -> None:
         """Note the ends of partitions; *now_us* is the wall clock, read before they were asked for."""
         self._bounds.observe_ends(ends, now_us)
+
+    def has_lost_answer(self, partition: Partition) -> bool:
+        """Return whether the journal may have a fact at a partition's position that this client never received."""
+        return partition in self._known.uncertain
 
     def is_available(self) -> bool:
         return self._connection.open() is not None

@@ -6,12 +6,29 @@ Only then does the planner know every fact in force.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from ingest.config import IngestPlan, Partition
 from ingest.journal.fact_memory import FactMemory
 from ingest.offsets import PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import INFINITY
+
+
+class StageFacts(NamedTuple):
+    """What an open batch has told of a partition at its position: the arrival frontier there, and whether an answer about it was lost."""
+
+    frontier_us: int
+    lost_answer: bool
+
+
+class Unclosed(NamedTuple):
+    """Where records begin that were judged without the journal, and the arrival frontier there, as far as a stage has told it; else 0."""
+
+    offset: int
+    frontier_us: int
 
 
 class KnownFacts:
@@ -24,8 +41,9 @@ class KnownFacts:
         self.positions: Positions = {}
         # The first open position in the journal, as last known.
         self.closed: dict[Partition, int] = {}
-        # Where the ranges begin that were judged without the journal.
-        self.unclosed: dict[Partition, int] = {}
+        self.unclosed: dict[Partition, Unclosed] = {}
+        # Of the partitions that an open batch has judged up to their position.
+        self.stages: Mapping[Partition, StageFacts] = {}
         # Partitions about which an answer of the journal was lost.
         self.uncertain: set[Partition] = set()
         # Facts that hold for this ordered topic only.
@@ -67,7 +85,13 @@ class KnownFacts:
 
     def is_complete(self, partition: Partition, next_offset: int) -> bool:
         """Return whether the planner knows every fact in force from an offset on."""
-        return next_offset >= self.closed.get(partition, INFINITY) and partition not in self.uncertain
+        is_uncertain = partition in self.uncertain or (partition in self.stages and self.stages[partition].lost_answer)
+        return next_offset >= self.closed.get(partition, INFINITY) and not is_uncertain
+
+    def begin_unclosed(self, partition: Partition, start: int) -> None:
+        """Note that records from *start* on are judged without the journal, except those that an open batch has closed."""
+        frontier_us = self.stages[partition].frontier_us if partition in self.stages else 0
+        self.unclosed.setdefault(partition, Unclosed(max(start, self.positions[partition].next_offset), frontier_us))
 
     def range_end(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> PlannedPosition:
         """Return the end of a range with all facts that every replay of the range must repeat, those at its start included."""

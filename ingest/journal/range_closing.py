@@ -81,5 +81,5 @@ class RangeClosing:
         last = memory.last(known.planning_kind)
         if last is None or last[1] < now_us - self._plan.clock_slack_us:
             memory.remember(known.planning_kind, [(start, now_us)])
-        known.unclosed.setdefault(partition, start)
+        known.begin_unclosed(partition, start)
         return known.range_end(partition, start, end, is_unclosed=True)

@@ -31,7 +31,7 @@ from ingest.planner.joining_partitions import PartitionJoins
 from ingest.planner.limits import Limits
 from ingest.planner.opening import may_stay_open
 from ingest.planner.silences import boottime_us
-from ingest.planner.stage_progress import judged_positions
+from ingest.planner.stage_progress import judged_positions, told_at
 from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
@@ -187,7 +187,7 @@ class IngestPlanner(RangePlanner):
         asked_us, self._open_end = boottime_us(), None
         if self._plan.stays_open:
             self._end_request, judged = read_request(self._folder), judged_positions(positions, self._folder)
-        self._journal.begin_pass(judged, self._admin.starts)
+        self._journal.begin_pass(judged, self._admin.starts, told_at(judged, self._folder) if self._plan.stays_open else None)
         if self._is_caught_up or not read_request(self._folder):
             joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
             if joined is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from ingest.journal.known_facts import StageFacts
 from ingest.offsets import Partition, PlannedPosition, Positions, parse_partition, partition_name
 from ordering.ticks import TICK_MIN
 from tidegate.platform.checkpoint.binding import replace_text
@@ -32,14 +33,16 @@ class StageProgress:
     complete_us: int
     # Number of held events.
     held: int
-    # As in the report: the number of a batch that stayed open, and the clock when that arrival frontier was known there to be reached.
+    # As in the report: the number of a batch that stayed open, the clock when that arrival frontier was known there to be reached, and
+    # whether the journal may have an estimate that it did not use.
     open_batch: int = -1
     seen_us: int = 0
     estimated_us: int = 0
+    lost_answer: bool = False
 
     @classmethod
     def of_report(cls, report: IngestReport) -> StageProgress:
-        open_batch = report.open_batch, report.seen_us, report.estimated_us
+        open_batch = report.open_batch, report.seen_us, report.estimated_us, report.lost_answer
         return cls(report.next_offset, report.arrival_us, report.complete_us, report.held, *open_batch)
 
     @property
@@ -73,6 +76,15 @@ def _raise(position: PlannedPosition, progress: StageProgress | None, last_batch
     if progress is None or progress.next_offset <= position.next_offset or not 0 <= progress.open_batch <= last_batch:
         return position
     return PlannedPosition(progress.next_offset, planned_ms=position.planned_ms)
+
+
+def told_at(positions: Positions, folder: Path) -> dict[Partition, StageFacts]:
+    """Return what open batches have told of the partitions that they have judged up to *positions*."""
+    return {
+        partition: StageFacts(progress.arrival_us, progress.lost_answer)
+        for partition, progress in read_stage_progress(folder).items()
+        if progress.open_batch >= 0 and partition in positions and progress.next_offset == positions[partition].next_offset
+    }
 
 
 def read_stage_progress(folder: Path) -> dict[Partition, StageProgress]:

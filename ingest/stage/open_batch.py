@@ -84,6 +84,8 @@ class OpenRange:
     estimated_us: int = 0
     # The estimate in force where it stands; 0: none is known.
     frontier_us: int = 0
+    # Whether the journal may have an estimate there whose answer was lost.
+    lost_answer: bool = False
 
     @property
     def place(self) -> Partition:
@@ -117,7 +119,7 @@ class OpenRange:
 
     def report(self, report: IngestReport, batch: int) -> IngestReport:
         """Return the *report* of its walk as one of an open *batch*."""
-        return replace(report, open_batch=batch, seen_us=self.seen_us, estimated_us=self.estimated_us)
+        return replace(report, open_batch=batch, seen_us=self.seen_us, estimated_us=self.estimated_us, lost_answer=self.lost_answer)
 
 
 Piece = tuple[OpenRange, Records]
@@ -235,6 +237,7 @@ class OpenBatch:
             request_end(self._folder)
             return False
         for opened in self._ranges:
+            opened.lost_answer = self._journal.has_lost_answer(opened.place)
             if opened.place in raised:
                 opened.estimate(raised[opened.place])
         return bool(raised)

@@ -21,6 +21,7 @@ from support.valkey_server import Server
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.journal.client import JournalClient
+from ingest.journal.known_facts import StageFacts
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import PartitionJoin, PlannedPosition
 from ingest.skips import Skip
@@ -87,10 +88,14 @@ class Driver:
         self.plan, self.at = plan, at or plan.starts[RAW]
         self.journal_client = JournalClient(plan, _LOG)
         self.first = 0
+        # Where an open batch stands, and what it has told.
+        self.judged: int | None = None
+        self.told: StageFacts | None = None
 
     def begin(self) -> None:
         """Begin a pass."""
-        self.journal_client.begin_pass({RAW: self.at}, self._starts)
+        at = self.at if self.judged is None else PlannedPosition(self.judged)
+        self.journal_client.begin_pass({RAW: at}, self._starts, {RAW: self.told} if self.told else None)
 
     def _starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         return dict.fromkeys(partitions, self.first)
@@ -168,6 +173,46 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
     facts = driver.journal()
     assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
     assert kinds(facts, FactKind.CLOCK)
+
+
+@pytest.mark.parametrize(("frontier_us", "conflicts"), [(9_000, 0), (8_000, 1)])
+def test_an_estimate_of_an_open_batch_is_a_conflict_only_if_its_stage_does_not_stand_there(
+    own_server: Server, frontier_us: int, conflicts: int
+) -> None:
+    """The planner hears of it by the frontier that the stage tells; below, the stage has closed all in the journal."""
+    driver = Driver(plan_of(own_server))
+    driver.estimate(5_000)
+    assert driver.plan_to(20)
+    stage = Driver(driver.plan, driver.at)
+    assert stage.estimate(7_000)
+    assert stage.plan_to(25)
+    assert stage.estimate(9_000)
+    own_server.kill()
+    driver.judged, driver.told = 25, StageFacts(frontier_us, lost_answer=False)
+    assert driver.plan_to(30)
+    own_server.start()
+    driver.judged = driver.told = None
+    until_true(lambda: driver.begin() or driver.journal_client.is_available())
+    assert driver.journal_client.pop_conflicts(RAW) == conflicts
+
+
+def test_where_an_open_batch_has_lost_an_answer_nothing_is_planned_until_the_journal_tells(own_server: Server) -> None:
+    """As where the planner has lost it."""
+    driver = Driver(plan_of(own_server))
+    assert driver.plan_to(20)
+    stage = Driver(driver.plan, driver.at)
+    assert stage.estimate(7_000)
+    redis.Redis(port=own_server.port, protocol=2).client_pause(20_000, all=False)
+    assert not stage.journal_client.has_lost_answer(RAW)
+    assert not stage.estimate(9_000), "the server answers, but not to what would write"
+    assert stage.journal_client.has_lost_answer(RAW)
+    own_server.kill()
+    driver.judged, driver.told = 20, StageFacts(7_000, lost_answer=True)
+    assert not driver.plan_to(30)
+    own_server.start()
+    until_true(lambda: driver.begin() or driver.journal_client.is_available())
+    assert driver.plan_to(30)
+    assert driver.at.marks == tuple(kinds(driver.journal(), FactKind.ESTIMATE))
 
 
 def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own_server: Server) -> None:

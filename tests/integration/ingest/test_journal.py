@@ -100,6 +100,10 @@ class Scene:
         """Position and value of the facts of a kind."""
         return [(fact.position, fact.value) for fact in self.facts()[partition] if fact.kind == kind]
 
+    def has_estimate(self, partition: int, position: int) -> bool:
+        """Whether an estimate was made at this position."""
+        return any(found == position for found, _ in self.of_kind(partition, FactKind.ESTIMATE))
+
     def lose(self) -> None:
         """Let Redis forget everything about the topic."""
         client = redis.Redis.from_url(self.stack.redis_url)
@@ -194,12 +198,19 @@ def test_an_outage_and_a_loss_of_everything_but_the_topic_change_nothing(stack: 
     with workspace(tmp_path, stack, TABLES.format(topic=scene.topic, arrival="broker")) as space:
         job = space.start("ingest", "events")
         job.until(lambda: scene.all_ordered(dropped=1) and bool(scene.of_kind(0, FactKind.ESTIMATE)), "estimates after the first events")
+        # A batch that is open for some seconds judges these, and makes the estimates that follow.
+        job.until(lambda: job.batches >= 3, "the short batches of a start")
+        scene.say(0, 0.1)
+        scene.say(1, 0.1)
+        ends = [sum(raw.partition == partition for raw in scene.said) for partition in range(PARTITIONS)]
+        job.until(lambda: all(scene.has_estimate(partition, end) for partition, end in enumerate(ends)), "estimates of the open batch")
         stack.stop_redis()
         scene.say(0, 0.1, 0.2)
         scene.say(1, 0.1)
         job.until(lambda: job.last.get("events_in") == len(scene.said) - 1, "events judged without the journal")
         stack.start_redis()
-        job.until(lambda: scene.of_kind(0, FactKind.CLOSED) == [(5, 0)], "what was judged, told to the journal")
+        job.until(lambda: bool(job.logged("the journal answers again")), "the journal's return")
+        job.until(lambda: scene.of_kind(0, FactKind.CLOSED) == [(6, 0)], "what was judged, told to the journal")
         assert not job.logged("another job journaled facts where records were judged without them: the two differ there")
         job.until(lambda: scene.all_ordered(dropped=1), "their release, by estimates")
         job.stop()
