@@ -136,8 +136,12 @@ class World:
             answer = self.why(source, due_s)
             if holds(*answer):
                 return time.monotonic() - began_s
-            assert time.monotonic() - began_s < within_s, f"{what}: {json.dumps(answer)}"
+            assert time.monotonic() - began_s < within_s, f"{what}: {json.dumps(answer)}\n{self.said()}"
             time.sleep(0.1)
+
+    def said(self) -> str:
+        """Return whether each job runs, and what it has logged last."""
+        return "\n".join(f"{name}: {'runs' if job.running else 'has ended'}\n{job.errors[-4_000:]}" for name, job in self.jobs.items())
 
     def await_name(self, source: str, due_s: int, holds: Callable[[int, dict[str, Any]], bool], cause: str) -> None:
         """Wait until the page names a cause that holds from now on; note how soon."""
