@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 _NAMES = "chromium", "chromium-browser", "google-chrome"
 _REFUSAL = "Failed to load resource: the server responded with a status of"
+# Chromium gives up its requests when the machine gets or loses a network, as it does with each container of other tests.
+_NETWORK_CHANGED, _TRIES = "net::ERR_NETWORK_CHANGED", 5
 # Root may start it without a sandbox only; /dev/shm is small in containers.
 _FLAGS = "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"
 
@@ -53,12 +55,16 @@ class Watched:
 
     Args:
         origin: The one server that it may ask: scheme, host and port.
+
+    Attributes:
+        network_changes: How many requests it has given up since the machine's network changed.
     """
 
     page: Page
     origin: str
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+    network_changes: int = 0
 
     @classmethod
     def open(cls, browser: Browser, origin: str, *, dark: bool = False, width: int = 1280, height: int = 800) -> Watched:
@@ -67,11 +73,17 @@ class Watched:
         watched = cls(context.new_page(), origin)
         page = watched.page
         page.set_default_timeout(20_000)
-        page.on("console", lambda message: watched.errors.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("console", lambda message: watched._hear(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: watched.errors.append(str(error)))
         page.on("dialog", lambda dialog: (watched.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: watched._judge(request.url))
         return watched
+
+    def _hear(self, complaint: str) -> None:
+        if _NETWORK_CHANGED in complaint:
+            self.network_changes += 1
+        else:
+            self.errors.append(complaint)
 
     def _judge(self, url: str) -> None:
         parts = urlsplit(url)
@@ -79,8 +91,17 @@ class Watched:
             self.foreign.append(url)
 
     def go(self, path: str) -> Page:
-        """Open an address of the server."""
-        self.page.goto(self.origin + path)
+        """Open an address of the server; again if the machine's network has changed meanwhile."""
+        for _ in range(_TRIES):
+            changes = self.network_changes
+            try:
+                self.page.goto(self.origin + path)
+            except Error as error:
+                self._hear(str(error))
+                if self.network_changes == changes:
+                    raise
+            if self.network_changes == changes:
+                break
         return self.page
 
     @property

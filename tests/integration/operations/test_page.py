@@ -463,7 +463,8 @@ def test_two_tabs_show_the_same(pipeline: Pipeline, tab: Watched, browser: Brows
     for name in PAGES:
         for each in (tab, other):
             page = each.go(f"/{name}")
-            expect(page.locator("nav a[aria-current]")).to_have_text(name.capitalize())
+            told = f"{each.complaints}, {each.network_changes} changes of the network"
+            expect(page.locator("nav a[aria-current]"), told).to_have_text(name.capitalize())
             page.wait_for_timeout(200)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, page.viewport_size)
     other.close()
