@@ -60,13 +60,13 @@ class JournalClient:
         self._connection = JournalConnection(plan.redis, plan.settings.name, self._catch_up, consequence, log)
         self._trim_due_us = 0
 
-    def begin_pass(self, positions: Positions, read_starts: ReadStarts, stages: Mapping[Partition, StageFacts] | None = None) -> None:
+    def begin_pass(self, positions: Positions, read_starts: ReadStarts, stages: Mapping[Partition, StageFacts]) -> None:
         """
         Begin a pass at *positions*, up to which the job has judged; *stages* is what open batches have told of them. Let the journal catch
         up, and from time to time forget facts of deleted records.
         """
         self.move_to(positions)
-        self._known.stages = stages or {}
+        self._known.stages = stages
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
             self._trim_due_us = now_us + _TRIM_US

@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
+from ingest.journal.known_facts import StageFacts
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
@@ -31,7 +32,7 @@ from ingest.planner.joining_partitions import PartitionJoins
 from ingest.planner.limits import Limits
 from ingest.planner.opening import may_stay_open
 from ingest.planner.silences import boottime_us
-from ingest.planner.stage_progress import judged_positions, told_at
+from ingest.planner.stage_progress import judged_positions, read_stage_progress, told_at
 from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
@@ -184,10 +185,13 @@ class IngestPlanner(RangePlanner):
 
     def _advance(self, offset: IngestOffset) -> IngestOffset:
         positions = judged = offset.partitions
+        told: Mapping[Partition, StageFacts] = {}
         asked_us, self._open_end = boottime_us(), None
         if self._plan.stays_open:
-            self._end_request, judged = read_request(self._folder), judged_positions(positions, self._folder)
-        self._journal.begin_pass(judged, self._admin.starts, told_at(judged, self._folder) if self._plan.stays_open else None)
+            self._end_request, progress = read_request(self._folder), read_stage_progress(self._folder)
+            judged = judged_positions(positions, progress)
+            told = told_at(judged, progress)
+        self._journal.begin_pass(judged, self._admin.starts, told)
         if self._is_caught_up or not read_request(self._folder):
             joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
             if joined is not None:

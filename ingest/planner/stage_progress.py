@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -63,12 +63,14 @@ class StageProgressWriter:
         replace_text(self._folder / _FILE, json.dumps(stored), is_synced=False)
 
 
-def judged_positions(positions: Positions, folder: Path, last_batch: float = math.inf) -> dict[Partition, PlannedPosition]:
+Progress = Mapping[Partition, StageProgress]
+
+
+def judged_positions(positions: Positions, progress: Progress, last_batch: float = math.inf) -> dict[Partition, PlannedPosition]:
     """
     Return *positions*, which Spark has logged, each raised to where the stage has come: an open batch goes on beyond its planned range.
     Reports of open batches after *last_batch*, the last one that Spark has finished, do not count: such a batch runs again.
     """
-    progress = read_stage_progress(folder)
     return {partition: _raise(position, progress.get(partition), last_batch) for partition, position in positions.items()}
 
 
@@ -78,12 +80,12 @@ def _raise(position: PlannedPosition, progress: StageProgress | None, last_batch
     return PlannedPosition(progress.next_offset, planned_ms=position.planned_ms)
 
 
-def told_at(positions: Positions, folder: Path) -> dict[Partition, StageFacts]:
+def told_at(positions: Positions, progress: Progress) -> dict[Partition, StageFacts]:
     """Return what open batches have told of the partitions that they have judged up to *positions*."""
     return {
-        partition: StageFacts(progress.arrival_us, progress.lost_answer)
-        for partition, progress in read_stage_progress(folder).items()
-        if progress.open_batch >= 0 and partition in positions and progress.next_offset == positions[partition].next_offset
+        partition: StageFacts(stage.arrival_us, stage.lost_answer)
+        for partition, stage in progress.items()
+        if stage.open_batch >= 0 and partition in positions and stage.next_offset == positions[partition].next_offset
     }
 
 

@@ -14,7 +14,7 @@ from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import IngestOffset
-from ingest.planner.stage_progress import judged_positions
+from ingest.planner.stage_progress import judged_positions, read_stage_progress
 from ingest.skips import Skip
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
@@ -84,7 +84,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     (last_planned, last_finished), state = last_batches(folder), checkpoint_state(folder)
     planned, done = _read_offset(folder, last_planned), _read_offset(folder, last_finished)
     if done is not None:
-        done = done.advance(judged_positions(done.partitions, folder, last_finished))
+        done = done.advance(judged_positions(done.partitions, read_stage_progress(folder), last_finished))
     raw = tuple(admin.require(topic) for topic in _raw_topics(settings, chosen, admin, planned.partitions if planned else ()))
     partitions = [partition for topic in raw for partition in topic.all_partitions]
     topic_ids = {topic.name: topic.topic_id for topic in raw}

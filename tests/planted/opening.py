@@ -61,7 +61,7 @@ OPENING = [
         6,
         "ingest/planner/planner.py",
         "                start=first.next_offset,\n",
-        "                start=judged_positions({partition: first}, self._folder)[partition].next_offset,\n",
+        "                start=judged_positions({partition: first}, read_stage_progress(self._folder))[partition].next_offset,\n",
         _OPEN + "test_the_report_of_a_batch_that_was_not_committed_is_no_position",
     ),
     Bug(

@@ -95,7 +95,7 @@ class Driver:
     def begin(self) -> None:
         """Begin a pass."""
         at = self.at if self.judged is None else PlannedPosition(self.judged)
-        self.journal_client.begin_pass({RAW: at}, self._starts, {RAW: self.told} if self.told else None)
+        self.journal_client.begin_pass({RAW: at}, self._starts, {RAW: self.told} if self.told else {})
 
     def _starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         return dict.fromkeys(partitions, self.first)

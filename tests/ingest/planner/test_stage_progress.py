@@ -44,15 +44,15 @@ def test_an_open_batch_raises_positions_once_it_is_finished(tmp_path: Path) -> N
     logged = {("raw", number): PlannedPosition(5, planned_ms=3) for number in range(4)}
     opened = [replace(report(0, 7, 1), open_batch=4), replace(report(1, 9, 1), open_batch=5), report(2, 8, 1)]
     StageProgressWriter(tmp_path).accept_reports(opened)
-    raised = judged_positions(logged, tmp_path, 4)
+    raised = judged_positions(logged, read_stage_progress(tmp_path), 4)
     assert {partition[1]: position.next_offset for partition, position in raised.items()} == {0: 7, 1: 5, 2: 5, 3: 5}
     assert raised["raw", 0] == PlannedPosition(7, planned_ms=3)
-    assert judged_positions(logged, tmp_path)["raw", 1].next_offset == 9
+    assert judged_positions(logged, read_stage_progress(tmp_path))["raw", 1].next_offset == 9
 
 
 def test_what_an_open_batch_has_told_counts_only_at_its_position(tmp_path: Path) -> None:
     """Of one that has planned ranges alone the offset knows all."""
     opened = [replace(report(number, 7, 1), open_batch=4, lost_answer=number == 1) for number in range(3)]
     StageProgressWriter(tmp_path).accept_reports([*opened, report(3, 7, 1)])
-    told = told_at({("raw", number): PlannedPosition(8 if number == 2 else 7) for number in range(4)}, tmp_path)
+    told = told_at({("raw", number): PlannedPosition(8 if number == 2 else 7) for number in range(4)}, read_stage_progress(tmp_path))
     assert told == {("raw", number): StageFacts(opened[number].arrival_us, number == 1) for number in range(2)}
