@@ -43,6 +43,8 @@ MARKUP = "</script><img src=x onerror=alert(1)><b>bold</b>"
 SCRIPT = (
     "SELECT System.Timestamp() AS minute_end, COUNT(*) AS fixes INTO counts FROM cars TIMESTAMP BY at GROUP BY TumblingWindow(minute, 1)"
 )
+# Of twenty records: every policy has something to do. 3 s behind is out of order, 50 s is late, and 90 s ahead is early.
+BEHIND = {5: 3.0, 11: 50.0, 17: -90.0}
 PAGES = "pipeline", "time", "why", "event", "messages", "tune", "history"
 
 
@@ -109,18 +111,17 @@ early = "1m"
 late = "30s"
 reorder = "2s"
 dead_letter_topic = "{topic}.dead"
+dropped_topic = "{topic}.dropped"
 
 [outputs.counts]
 topic = "{topic}.counts"
 query = "counts.sql"
 """
     create(own_stack.bootstrap, topic, 3)
-    # Every policy has something to do: 3 s behind is out of order, 50 s is late, and 90 s ahead is early.
-    behind = {5: 3.0, 11: 50.0, 17: -90.0}
     produce(
         own_stack.bootstrap,
         topic,
-        [Sent(at % 2, at / 4, behind.get(at % 20, at % 7 / 10), key=f"{MARKUP} {at % 2}".encode()) for at in range(400)],
+        [Sent(at % 2, at / 4, behind_of(at), key=f"{MARKUP} {at % 2}".encode()) for at in range(400)],
     )
     # Three records that ingest cannot use.
     produce(own_stack.bootstrap, topic, [Broken(number % 2, 101) for number in range(3)])
@@ -192,17 +193,43 @@ def test_the_pipeline_shows_its_jobs_and_leads_to_their_topics(pipeline: Pipelin
     assert f"topic={pipeline.topic}.counts" in page.url
 
 
+def behind_of(at: int) -> float:
+    """Return how many seconds before its arrival a record happened."""
+    return BEHIND.get(at % 20, at % 7 / 10)
+
+
+def judge_sent() -> dict[int, str]:
+    """Return what early 1 min (drop), late 30 s and reorder 2 s do with the 400 records, without those that are held at the end."""
+    tops, found = [-1e9, -1e9], {}
+    for at in range(400):
+        arrival, event = at / 4, at / 4 - behind_of(at)
+        watermark = max(tops[at % 2] - 2, arrival - 30)
+        found[at] = "dropped as early" if event > arrival + 60 else "late" if event < arrival - 30 else "in order"
+        if found[at] == "in order" and event < watermark - 1e-6:
+            found[at] = "out of order"
+        if found[at] != "dropped as early":
+            tops[at % 2] = max(tops[at % 2], event, watermark)
+    return {at: what for at, what in found.items() if what != "in order" or at / 4 - behind_of(at) < tops[at % 2] - 2}
+
+
 def test_time_shows_what_each_policy_did(pipeline: Pipeline, tab: Watched) -> None:
-    """The legend counts what the command writes as figures, also after a reload; the events are those of the topic, with their places."""
+    """The legend counts what the command writes as figures, also after a reload; the events are those of the topics, with their places."""
     file = pipeline.space.folder / "time.json"
     pipeline.ask("watermarks", "cars", "--plot", str(file), is_silent=True)
     figures = json.loads(file.read_text())
     counts = Counter(event[3] for event in figures["events"])
-    assert set(counts) == {"in order", "late", "out of order"}
+    assert set(counts) == {"in order", "late", "out of order", "dropped as early"}
+    # Computed from what was sent, record by record: each event where it was sent, at its times, with what its policy does.
+    told = {}
+    for arrival, event, _, what, number, place in figures["events"]:
+        told[int(place) * 2 + number] = arrival, round((arrival - event) / 1e6, 3), what
+    sent = {at: (Sent(at % 2, at / 4).stamp_ms * 1_000, behind_of(at), what) for at, what in judge_sent().items()}
+    assert {at: (told.get(at), sent.get(at)) for at in told | sent if told.get(at) != sent.get(at)} == {}
     page = tab.go("/time?name=cars")
     for _ in range(2):
         for what, count in counts.items():
-            expect(page.get_by_text(f"■ {what}: {count}", exact=True)).to_be_visible()
+            sign = "✕" if what.startswith("dropped") else "■"
+            expect(page.get_by_text(f"{sign} {what}: {count}", exact=True)).to_be_visible()
         page.reload()
     answer = page.request.get(f"{pipeline.origin}/api/time?name=cars").json()
     assert {name: answer[name] for name in figures} == figures

@@ -41,7 +41,7 @@ _TICK = re.compile(r"-?\d{1,19}")
 
 def make_answers(settings: Settings, folder: Path, flags: Sequence[str] = ()) -> Mapping[str, Any]:
     """Return what the page can ask, by name; *folder* is that of the configuration, *flags* lead commands to the same settings."""
-    followers: dict[str, Follower] = {}
+    followers: dict[str, Follower[Any]] = {}
     brokers = Brokers(settings)
     return {
         "pipeline": lambda _: find_pipeline(settings, folder, brokers),
@@ -113,18 +113,18 @@ def _input_places(settings: Settings, name: str, admin: Admin) -> InputPlaces:
     return InputPlaces(topics, tuple(f"{topic}-{number}" for topic, number in places if ends[topic, number] == 0))
 
 
-def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str, Follower], brokers: Brokers) -> dict[str, Any]:
+def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str, Follower[Any]], brokers: Brokers) -> dict[str, Any]:
     """
     Return the newest events and watermarks of an input, or those before a time, as ``tidegate watermarks INPUT --plot FILE.json`` has them;
-    and the events that are held. Times are microseconds.
+    and the events that are held. Times are microseconds; *followers* are those of topics.
     """
     from ingest.commands.journal import name_partitions
     from ordering.ticks import INFINITY
     from tidegate.platform.observe.progress_store import ProgressStore
     from tidegate.platform.observe.reports import IngestReport
+    from tidegate.tools.staircase import dropped, read
     from tidegate.tools.staircase.figures import make_figures
     from tidegate.tools.staircase.follow import Follower, read_before
-    from tidegate.tools.staircase.read import Section, make_staircase
 
     name = asked.get("name", "")
     table = settings.input(name)
@@ -134,12 +134,12 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
     topic = admin.require(table.ordered_topic, "start the stage that writes it")
     kafka = settings.kafka.client_properties()
     if before_us is None:
-        stretches = followers.setdefault(name, Follower()).look(admin, kafka, topic)
+        stretches = followers.setdefault(topic.name, Follower(read.read_stretches, read.RECORDS_MAX)).look(admin, kafka, topic)
     else:
         stretches = read_before(admin, kafka, topic, before_us)
-    section = Section(NEVER if from_us is None else from_us, INFINITY if until_us is None else until_us, number, key)
+    section = read.Section(NEVER if from_us is None else from_us, INFINITY if until_us is None else until_us, number, key)
     policies = table.policies()
-    stairs = make_staircase(topic.name, stretches, policies, table.over is not None, section)
+    stairs = read.make_staircase(topic.name, stretches, policies, table.over is not None, section)
     with ProgressStore(settings.redis) as store:
         store.ask_details(table.ordered_topic, 0)
         progress = store.read(table.ordered_topic)
@@ -149,8 +149,12 @@ def find_times(settings: Settings, asked: Mapping[str, str], followers: dict[str
         for each in reports
         if each.held
     ]
-    figures = make_figures(stairs, policies, name_partitions(settings, name, admin), table.places.text)
-    return figures | {"held": held, "over": table.over is not None}
+    names, letters = name_partitions(settings, name, admin), []
+    if table.dropped_topic is not None and (found := admin.find(table.dropped_topic)) is not None:
+        letters = followers.setdefault(found.name, Follower(dropped.read_dropped, dropped.RECORDS_MAX)).look(admin, kafka, found)
+    events = dropped.choose_dropped(letters, stairs, names, section, table.over is not None)
+    figures = make_figures(stairs, policies, names, table.places.text, events)
+    return figures | {"held": held, "over": table.over is not None, "dropped_topic": table.dropped_topic}
 
 
 def _read_tick(asked: Mapping[str, str], name: str) -> int | None:

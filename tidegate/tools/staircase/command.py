@@ -109,16 +109,20 @@ def _plot(settings: Settings, name: str | None, plot: Path, key: bytes | None) -
     found = admin.require(topic, "start the stage that writes it")
     table = None if is_output else settings.input(chosen)
     policies, over = (None, False) if table is None else (table.policies(), table.over is not None)
-    stairs = read_staircase(admin, settings.kafka.client_properties(), found, policies, over, Section(key=key))
+    kafka, shown = settings.kafka.client_properties(), Section(key=key)
+    stairs = read_staircase(admin, kafka, found, policies, over, shown)
     if not as_json:
         write_picture(draw_staircase(stairs, {}), plot)
         return
     from ingest.commands.journal import name_partitions
+    from tidegate.tools.staircase.dropped import choose_dropped, read_newest_dropped
     from tidegate.tools.staircase.figures import make_figures
 
     names = [] if table is None else name_partitions(settings, chosen, admin)
     place_text = str if table is None else table.places.text
-    plot.write_text(json.dumps(make_figures(stairs, policies, names, place_text)) + "\n")
+    pieces = [] if table is None else read_newest_dropped(admin, kafka, table.dropped_topic)
+    dropped = choose_dropped(pieces, stairs, names, shown, over)
+    plot.write_text(json.dumps(make_figures(stairs, policies, names, place_text, dropped)) + "\n")
 
 
 def _as_dict(rows: list[WatermarkRow]) -> dict[str, Any]:

@@ -11,11 +11,15 @@ from tidegate.tools.staircase.read import Staircase
 
 
 def make_figures(
-    stairs: Staircase, policies: Policies | None, partitions: Sequence[str], place_text: Callable[[int], str]
+    stairs: Staircase,
+    policies: Policies | None,
+    partitions: Sequence[str],
+    place_text: Callable[[int], str],
+    dropped: Sequence[list[Any]] = (),
 ) -> dict[str, Any]:
     """
     Return a staircase as JSON; times are microseconds. *partitions* are the names of input partitions in the order of the roster,
-    *place_text* writes a place in one.
+    *place_text* writes a place in one. *dropped* are events that policies dropped, written as events are here.
     """
     what = [
         "early" if flags & Flag.EARLY else "late" if flags & Flag.LATE else "out of order" if flags & Flag.OUT_OF_ORDER else "in order"
@@ -30,7 +34,7 @@ def make_figures(
         "late_us": None if policies is None else policies.late_us,
         "reorder_us": None if policies is None else policies.reorder_us,
         "partitions": list(partitions),
-        "events": [list(event) for event in zip(*columns, strict=True)],
+        "events": sorted([*map(list, zip(*columns, strict=True)), *dropped], key=lambda event: event[0]),
         "steps": {str(number): steps for number, steps in stairs.steps.items()},
         "ctis": stairs.ctis,
     }

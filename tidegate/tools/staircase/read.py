@@ -30,7 +30,7 @@ from tidegate.platform.kafka.ranges import RangeReader
 # How many of the newest records are looked at, and how many events and CTIs a picture shows.
 RECORDS_MAX, EVENTS_MAX, CTIS_MAX = 50_000, 2_000, 400
 # A page may stand open for days beside jobs: reading ahead would cost it more than what it keeps.
-_PREFETCH_BYTES = 2 * 2**20
+PREFETCH_BYTES = 2 * 2**20
 MOVED = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION
 
 
@@ -74,11 +74,12 @@ class Stretch:
 def hash_keys(keys: pa.Array) -> NDArray[np.uint64]:
     """Return a hash of each key, 0 for none: enough to find those of one substream again, without keeping the keys."""
     found = keys.dictionary_encode()
-    hashes = np.array([_hash_key(key) for key in found.dictionary.to_pylist()] or [0], dtype=np.uint64)
+    hashes = np.array([hash_key(key) for key in found.dictionary.to_pylist()] or [0], dtype=np.uint64)
     return np.where(found.indices.is_valid().to_numpy(False), hashes[found.indices.fill_null(0).to_numpy(False)], np.uint64(0))
 
 
-def _hash_key(key: bytes) -> int:
+def hash_key(key: bytes) -> int:
+    """Return the hash of one key."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
@@ -115,7 +116,7 @@ def read_staircase(
 def read_stretches(kafka: Mapping[str, str], place: tuple[str, int], start: int, end: int) -> list[tuple[Stretch, int]]:
     """Return a range of a partition of an ordered topic in stretches, each with how many offsets it covers."""
     found = []
-    with RangeReader(kafka, *place, headers=True, prefetch_bytes=_PREFETCH_BYTES) as reader:
+    with RangeReader(kafka, *place, headers=True, prefetch_bytes=PREFETCH_BYTES) as reader:
         for records in reader.read(start, end):
             piece = decode(records, *place)
             found.append((Stretch.of(piece), len(records)))
@@ -134,7 +135,7 @@ def make_staircase(
     is_own = np.ones(len(columns["number"]), dtype=bool)
     if shown.key is not None:
         hashes = [each for stretch in stretches for each in stretch.key_hashes]
-        is_own = np.concatenate(hashes) == np.uint64(_hash_key(shown.key)) if hashes else np.empty(0, dtype=bool)
+        is_own = np.concatenate(hashes) == np.uint64(hash_key(shown.key)) if hashes else np.empty(0, dtype=bool)
     if policies is not None:
         if shown.key is not None and over:
             steps = _substream_steps(columns, is_own, policies)

@@ -7,15 +7,19 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
   1728e5, 6048e5, 2592e6, 7776e6, 31536e6].map((ms) => ms * 1000);
 function colours() {
   return matchMedia("(prefers-color-scheme: dark)").matches
-    ? { "in order": "#8ab4f8", late: "#ffb74d", "out of order": "#ce93d8", early: "#ff8a80", text: "#ccc", soft: "#a3adb8", grid: "#ffffff14", band: "#ffffff12", cti: "#5fd28d", idle: "#ffd54f" }
-    : { "in order": "#1a56b0", late: "#b65c00", "out of order": "#7b1fa2", early: "#b3261e", text: "#333", soft: "#57606c", grid: "#00000012", band: "#0000000d", cti: "#11703a", idle: "#8a6d00" };
+    ? { "in order": "#8ab4f8", late: "#ffb74d", "out of order": "#ce93d8", early: "#f48fb1", dropped: "#ff8a80", text: "#ccc", soft: "#a3adb8", grid: "#ffffff14", band: "#ffffff12", cti: "#5fd28d", idle: "#ffd54f" }
+    : { "in order": "#1a56b0", late: "#b65c00", "out of order": "#7b1fa2", early: "#ad1457", dropped: "#b3261e", text: "#333", soft: "#57606c", grid: "#00000012", band: "#0000000d", cti: "#11703a", idle: "#8a6d00" };
 }
+const isDropped = (event) => event[3].startsWith("dropped"), markOf = (what) => what.startsWith("dropped") ? "✕ " : "■ ";
 const word = (us) => new Date(us / 1000).toISOString().slice(0, 19) + "Z";
 
 // Scales of what is shown; event times far off do not squeeze all others.
 function scales(canvas, found) {
   const arrivals = [], times = [];
-  for (const [arrival, time] of found.events) { arrivals.push(arrival); times.push(time); }
+  // Neither do those of events that were dropped for them, if there are others.
+  const kept = found.events.filter((event) => !isDropped(event));
+  for (const [arrival] of found.events) arrivals.push(arrival);
+  for (const [, time] of kept.length ? kept : found.events) times.push(time);
   for (const steps of Object.values(found.steps)) for (const [arrival, time] of steps) { arrivals.push(arrival); times.push(time); }
   if (!arrivals.length) return null;
   times.sort((a, b) => a - b);
@@ -76,7 +80,12 @@ function draw(canvas, found, chosen, marked) {
   if (found.early_us !== null) band(found.early_us, -1e6);
   for (const [arrival, time, , what] of found.events) {
     pen.fillStyle = colour[what];
-    pen.fillRect(at.x(arrival) - 1.5, at.y(time) - 1.5, 3, 3);
+    if (colour[what]) pen.fillRect(at.x(arrival) - 1.5, at.y(time) - 1.5, 3, 3);
+  }
+  pen.strokeStyle = colour.dropped; pen.lineWidth = 1.2;
+  for (const [arrival, time] of found.events.filter(isDropped)) {
+    const x = at.x(arrival), y = at.y(time);
+    pen.beginPath(); pen.moveTo(x - 3, y - 3); pen.lineTo(x + 3, y + 3); pen.moveTo(x - 3, y + 3); pen.lineTo(x + 3, y - 3); pen.stroke();
   }
   pen.strokeStyle = colour.text; pen.lineWidth = 1.2;
   for (const steps of Object.values(found.steps)) {
@@ -152,17 +161,18 @@ export async function showTime() {
     for (const event of found.events) counts[event[3]] = (counts[event[3]] || 0) + 1;
     const words = Object.entries(counts).map(([what, count]) => count + " " + what).join(", ");
     canvas.setAttribute("aria-label", "Arrival across, event time up: " + words + ". Arrow keys go from event to event, Enter opens one.");
-    const mark = (colour, text) => { const made = make("span", "■ " + text, "key"); made.style.color = colours()[colour]; return made; };
-    const marks = Object.entries(counts).map(([what, count]) => mark(what, what + ": " + count));
+    const mark = (colour, text, sign = "■ ") => { const made = make("span", sign + text, "key"); made.style.color = colours()[colour]; return made; };
+    const marks = Object.entries(counts).map(([what, count]) => mark(what.startsWith("dropped") ? "dropped" : what, what + ": " + count, markOf(what)));
     if (found.ctis.length) marks.push(mark("cti", "CTIs: " + found.ctis.filter((cti) => cti[3] !== "idle").length));
     const estimates = found.ctis.filter((cti) => cti[3] === "idle").length;
     if (estimates) marks.push(mark("idle", "estimates made in silence: " + estimates));
     const held = found.held.map((each) => make("p", each.partition + " holds " + each.held.toLocaleString("en") + " events" +
       (each.from_us === null ? "" : ", the first of " + word(each.from_us) + ": released when the watermark is above that (dashed)") + "."));
     const looked = make("p");
-    looked.append(count(found.events.length) + " of ", figure(["watermarks", name, "looked_at"], found.looked_at, count(found.looked_at)), " events of " + found.topic + (parameters.key ? " with the key " + parameters.key : "") +
+    looked.append(count(found.events.filter((event) => !isDropped(event)).length) + " of ", figure(["watermarks", name, "looked_at"], found.looked_at, count(found.looked_at)), " events of " + found.topic + (parameters.key ? " with the key " + parameters.key : "") +
       (parameters.key && found.over ? ". Lines: the watermark of this substream in each input partition where it occurs. " : ". Lines: the watermark of each input partition. ") + "Shaded: beyond the early (above) and the late tolerance (below). " +
-      "Dropped events are not in that topic. Drag to zoom, click a point to open its event.");
+      (found.dropped_topic ? "Dropped events: " + found.dropped_topic + (parameters.key && found.over ? ", not known by substream. " : ". ") : "Dropped events are not in that topic, and are shown if the input has a dropped_topic. ") +
+      "Drag to zoom, click a point to open its event.");
     legend.replaceChildren(...marks, ...held, looked);
   };
   const open = (event) => { location.href = "/event?" + new URLSearchParams({ name, place: origin(found, event) }); };
