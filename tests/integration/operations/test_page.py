@@ -505,6 +505,18 @@ def test_why_names_the_partition_that_never_spoke_until_it_speaks(pipeline: Pipe
     assert any(hold["cause"] == "never_spoke" for hold in pipeline.ask("why", "counts")["holds"])
     produce(pipeline.stack.bootstrap, pipeline.topic, [Sent(number, 200) for number in (2, 0, 1)])
     expect(page.get_by_role("listitem").filter(has_text="never")).to_have_count(0)
+    # What the delay was made of is told by the keyboard and under the pointer, as the legend has it.
+    picture, told = page.get_by_role("img", name="The delay of "), page.get_by_role("status")
+    expect(picture).to_be_visible()
+    until(lambda: page.evaluate("JSON.parse(Object.values(sessionStorage)[0] || '[]').length") > 2, "some looks")
+    picture.focus()
+    page.keyboard.press("End")
+    expect(told).to_contain_text(re.compile(r"^\d\d:\d\d:\d\dZ: .*reorder 2 s"))
+    newest = told.inner_text()
+    page.keyboard.press("Home")
+    expect(told).not_to_have_text(newest)
+    picture.hover()
+    expect(told).to_contain_text("Z: ")
 
 
 def test_every_figure_of_the_page_is_in_the_answer_of_its_command(pipeline: Pipeline, tab: Watched) -> None:

@@ -11,11 +11,12 @@ function colours() {
     ? { source: "#6b7680", reorder: "#ce93d8", late: "#ffb74d", silence: "#ffd54f", lag: "#ff8a80", batch: "#8ab4f8", query: "#5fd28d", grid: "#ffffff1a", soft: "#a3adb8" }
     : { source: "#9aa4af", reorder: "#7b1fa2", late: "#e08a1e", silence: "#c9a400", lag: "#b3261e", batch: "#1a56b0", query: "#11703a", grid: "#0000001a", soft: "#57606c" };
 }
-function draw(canvas, points) {
+// Draws the points, a line through the *marked* one, and returns where an instant is drawn.
+function draw(canvas, points, marked) {
   const scale = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight, pen = canvas.getContext("2d"), colour = colours();
   canvas.width = width * scale; canvas.height = height * scale;
   pen.scale(scale, scale);
-  if (points.length < 2) return;
+  if (points.length < 2) return null;
   const total = ([, causes]) => CAUSES.reduce((sum, cause) => sum + causes[cause], 0);
   const first = points[0][0], last = points[points.length - 1][0], most = Math.max(...points.map(total), 0.001) * 1.1;
   const x = (ms) => PLACE.left + (ms - first) / (last - first) * (width - PLACE.left - PLACE.right);
@@ -38,7 +39,10 @@ function draw(canvas, points) {
   const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
   pen.fillText(clock(last), width - PLACE.right, height - 6);
   pen.textAlign = "left"; pen.fillText(clock(first), PLACE.left, height - 6);
+  if (marked) { pen.strokeStyle = colour.soft; pen.beginPath(); pen.moveTo(x(marked[0]), PLACE.top); pen.lineTo(x(marked[0]), height - PLACE.bottom); pen.stroke(); }
+  return x;
 }
+const describe = ([ms, causes]) => new Date(ms).toISOString().slice(11, 19) + "Z: " + (CAUSES.filter((cause) => causes[cause] > 0).map((cause) => WORDS[cause] + " " + span(causes[cause])).join(", ") || "no delay");
 function showHold(hold) {
   const card = make("li", null, "hold"), head = make("div", null, "what");
   head.append(make("span", hold.cause.replaceAll("_", " "), "cause"), make("strong", hold.place || hold.stage), hold.place ? make("span", hold.stage, "soft") : "");
@@ -52,23 +56,25 @@ export async function showWhy() {
   const names = await ask("names"), choices = make("div", null, "choices"), place = make("div"), chart = make("div");
   main.append(make("h1", "Why"), choices, place, chart);
   if (!names || !names.outputs.length) return;
-  const [label, name] = makeChoice("output", "name", names.outputs), [atLabel, at] = makeChoice("results of this time", "at"), [keyLabel, key] = makeChoice("substream", "key"), canvas = make("canvas", null, "low"), legend = make("p");
+  const [label, name] = makeChoice("output", "name", names.outputs), [atLabel, at] = makeChoice("results of this time", "at"), [keyLabel, key] = makeChoice("substream", "key"), canvas = make("canvas", null, "low"), legend = make("p"), told = make("p", " ");
   canvas.setAttribute("role", "img");
+  canvas.tabIndex = 0;
+  told.setAttribute("role", "status");
   const kept = ["why", name, at, key].join(" ");
-  let points = [];
+  let points = [], x = null, marked = null;
   try { points = JSON.parse(sessionStorage.getItem(kept) || "[]"); } catch { points = []; }
   choices.append(label, atLabel, keyLabel, follow("why", { name, at, key }, (found) => {
-    const told = make("p");
-    told.append("Complete before ", figure(["why", name, "complete"], found.complete, found.complete || "nothing yet"),
+    const due = make("p");
+    due.append("Complete before ", figure(["why", name, "complete"], found.complete, found.complete || "nothing yet"),
       "; next results due: ", figure(["why", name, "due"], found.due, found.due || "none"), ".");
     const list = make("ul", null, "holds");
     list.append(...found.holds.map(showHold));
-    place.replaceChildren(told, found.holds.length ? list : make("p", "Nothing holds them."));
+    place.replaceChildren(due, found.holds.length ? list : make("p", "Nothing holds them."));
     if (!found.delay_by_cause_s) return;
     points = [...points, [Date.now(), found.delay_by_cause_s]].slice(-KEPT);
     sessionStorage.setItem(kept, JSON.stringify(points));
-    if (!chart.children.length) chart.append(make("h2", "Delay by cause"), canvas, legend);
-    draw(canvas, points);
+    if (!chart.children.length) chart.append(make("h2", "Delay by cause"), canvas, told, legend);
+    x = draw(canvas, points, marked);
     const shown = CAUSES.filter((cause) => points.some(([, causes]) => causes[cause] > 0));
     legend.replaceChildren(...shown.map((cause) => {
       const made = make("span", null, "key"), mark = make("span", "■ ");
@@ -76,7 +82,21 @@ export async function showWhy() {
       made.append(mark, WORDS[cause] + ": ", figure(["why", name, "delay_by_cause_s", cause], found.delay_by_cause_s[cause], span(found.delay_by_cause_s[cause])));
       return made;
     }));
-    canvas.setAttribute("aria-label", "The delay of " + span(found.delay_s) + " by cause: " + shown.map((cause) => WORDS[cause] + " " + span(found.delay_by_cause_s[cause])).join(", "));
+    canvas.setAttribute("aria-label", "The delay of " + span(found.delay_s) + " by cause: " + shown.map((cause) => WORDS[cause] + " " + span(found.delay_by_cause_s[cause])).join(", ") + ". Arrow keys go through what has been since the page was opened.");
   }, () => place.replaceChildren()));
-  addEventListener("resize", () => draw(canvas, points));
+  const mark = (point) => { marked = point; told.textContent = point ? describe(point) : " "; x = draw(canvas, points, point); };
+  canvas.addEventListener("pointermove", (event) => {
+    if (!x) return;
+    const across = event.clientX - canvas.getBoundingClientRect().left, far = (point) => Math.abs(x(point[0]) - across);
+    mark(points.reduce((best, point) => far(point) < far(best) ? point : best));
+  });
+  canvas.addEventListener("pointerleave", () => mark(null));
+  canvas.addEventListener("keydown", (event) => {
+    const last = points.length - 1, place = points.indexOf(marked), now = place < 0 ? last + 1 : place;
+    const next = { ArrowRight: Math.min(now + 1, last), ArrowLeft: Math.max(now - 1, 0), Home: 0, End: last }[event.key];
+    if (next === undefined || last < 1) return;
+    event.preventDefault();
+    mark(points[next]);
+  });
+  addEventListener("resize", () => { x = draw(canvas, points, marked); });
 }
