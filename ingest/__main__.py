@@ -72,7 +72,7 @@ def ingest(
         from ingest.run import IngestRun, print_had_ended
         from tidegate.platform.checkpoint.ended_run import RunEnded
         from tidegate.platform.checkpoint.output_start import parse_start
-        from tidegate.platform.spark.worker_log import WorkerLog
+        from tidegate.platform.spark.early_session import WorkerLog
 
         worker_log = WorkerLog(folders[0])
 

@@ -22,8 +22,7 @@ from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, StreamingQuery, drive
-from tidegate.platform.spark.early_session import EarlySession
-from tidegate.platform.spark.worker_log import WorkerLog
+from tidegate.platform.spark.early_session import EarlySession, WorkerLog
 
 
 class IngestRun:

@@ -25,8 +25,7 @@ from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, drive
-from tidegate.platform.spark.early_session import EarlySession
-from tidegate.platform.spark.worker_log import WorkerLog
+from tidegate.platform.spark.early_session import EarlySession, WorkerLog
 from tidegate.records.result_columns import Column
 
 

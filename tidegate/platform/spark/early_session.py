@@ -1,12 +1,13 @@
 """
 A Spark session started in the background: its JVM takes seconds, in which a resuming job can look at its topics.
 
-Law: the job's own output still goes to the terminal. A refused job does not wait for Spark: it ends the JVM, and leaves no
-folder behind that was not there before.
+Law: the job's own output still goes to the terminal, and the driver logs again what planner and workers log, which have no terminal. A
+refused job does not wait for Spark: it ends the JVM, and leaves no folder behind that was not there before.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -15,11 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.settings.load import Settings
-from tidegate.platform.spark.starting import StartingSpark
+from tidegate.platform.spark.starting import WORKER_LOG, StartingSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A longer log of the workers is emptied once it has been read.
+WORKER_LOG_BYTES_MAX = 16 * 2**20
 
 
 def separate_stderr() -> None:
@@ -70,3 +75,40 @@ class EarlySession:
                     self._starting.log.unlink()
                     self._starting.log.parent.rmdir()
         self._executor.shutdown(wait=False)
+
+
+class WorkerLog:
+    """Follows ``spark.log`` in a folder and logs the events of planner and workers again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / WORKER_LOG
+        self._position = self._file.stat().st_size if self._file.exists() else 0
+
+    def follow(self) -> None:
+        """Log the events since the last call."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as log:
+            log.seek(self._position)
+            lines = log.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self._position += len(line)
+            if line.startswith(b'{"'):
+                self._log_event(line)
+        # The file would grow for ever by a few lines a batch. All writers append, so it may be truncated under them; but not while it has
+        # lines that are not read yet.
+        if self._position > WORKER_LOG_BYTES_MAX and self._file.stat().st_size == self._position:
+            os.truncate(self._file, 0)
+            self._position = 0
+
+    def _log_event(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            log = get_logger(event.pop("logger", "worker"))
+            level = getattr(log, event.pop("level"))
+        except (ValueError, KeyError, AttributeError):
+            return
+        event.pop("time", None)
+        level(event.pop("event", ""), **event)

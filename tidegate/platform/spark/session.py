@@ -26,7 +26,6 @@ from ordering.errors import TidegateError
 from tidegate.platform.observe.stopping import raise_if_signalled
 from tidegate.platform.spark.bounded_stop import BoundedStop
 from tidegate.platform.spark.launch.python_host import end_hosts
-from tidegate.platform.spark.local_files import set_permissions_in_process
 from tidegate.platform.spark.privates import (
     BatchHandOver,
     accumulator_server,
@@ -34,6 +33,7 @@ from tidegate.platform.spark.privates import (
     disable_code_generation,
     import_late_modules,
     load_state_library,
+    register_local_files,
     silence_accumulator_server,
     start_jvm,
     stop_jvm,
@@ -43,6 +43,28 @@ from tidegate.platform.spark.state_store import REPORT_SCHEMA
 
 # How long a JVM may take to end, seconds.
 _JVM_END_S = 10.0
+
+# A Java class: Hadoop's local files, except that permissions are set by a system call.
+_LOCAL_FILES = "TidegateLocalFiles"
+_LOCAL_FILES_SOURCE = f"""
+public class {_LOCAL_FILES} extends org.apache.hadoop.fs.LocalFileSystem {{
+  public {_LOCAL_FILES}() {{
+    super(new Raw());
+  }}
+
+  public static class Raw extends org.apache.hadoop.fs.RawLocalFileSystem {{
+    public void setPermission(org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission)
+        throws java.io.IOException {{
+      if (permission.getStickyBit()) {{
+        super.setPermission(path, permission);
+      }} else {{
+        java.nio.file.Files.setPosixFilePermissions(
+            pathToFile(path).toPath(), java.nio.file.attribute.PosixFilePermissions.fromString(permission.toString()));
+      }}
+    }}
+  }}
+}}
+"""
 
 Report = TypeVar("Report")
 
@@ -70,9 +92,21 @@ def start_session(starting: StartingSpark) -> SparkSession:
         raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error
     silence_accumulator_server(accumulator_server(started))
     if starting.master.startswith("local"):
-        for prepare in (set_permissions_in_process, _warm_worker, _prepare_state):
+        for prepare in (_set_permissions_in_process, _warm_worker, _prepare_state):
             threading.Thread(target=prepare, args=(started,), daemon=True).start()
     return started
+
+
+def _set_permissions_in_process(session: SparkSession) -> None:
+    """
+    Have this JVM set the permissions of local files itself: Hadoop runs the program ``chmod`` for every file and folder that it makes, and
+    twice for a file with a checksum, which is a dozen processes for each batch of a job.
+
+    Only a local master gains from it, as other executors have JVMs of their own. A stream that has already begun keeps Hadoop's way, which
+    is only slower.
+    """
+    with suppress(Exception):
+        register_local_files(session, _LOCAL_FILES, _LOCAL_FILES_SOURCE)
 
 
 def _warm_worker(spark: SparkSession) -> None:

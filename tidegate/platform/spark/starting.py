@@ -28,7 +28,7 @@ from tidegate.platform.spark.launch.task_slots import master_of
 from tidegate.platform.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf, spark_home
 from tidegate.platform.spark.privates import JVM_MODULE_OPTIONS, LOOKUP_PROGRAM_VARIABLE, NO_LOOKUP_PROGRAM
 
-# The file of a job's folder to which the JVM and the workers write; :mod:`.worker_log` follows it.
+# The file of a job's folder to which the JVM and the workers write; :class:`.early_session.WorkerLog` follows it.
 WORKER_LOG = "spark.log"
 # The environment variable with the folders in which Spark spills, separated by commas; it takes precedence over spark.local.dir.
 LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"

@@ -71,7 +71,7 @@ def run(
         from tidegate.platform.observe.terminal import standard_error
         from tidegate.platform.spark.bounded_stop import BoundedStop
         from tidegate.platform.spark.cluster import Cluster
-        from tidegate.platform.spark.worker_log import WorkerLog
+        from tidegate.platform.spark.early_session import WorkerLog
         from tidegate.tools.pipeline.keeping import KeptStage, Phase, keep_going
         from tidegate.tools.pipeline.selection import make_stages
         from tidegate.tools.pipeline.stages import Surroundings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tidegate.platform.spark.early_session import WORKER_LOG_BYTES_MAX, WorkerLog
 from tidegate.platform.spark.starting import WORKER_LOG
-from tidegate.platform.spark.worker_log import WORKER_LOG_BYTES_MAX, WorkerLog
 
 LINES = (
     b'{"event": "nothing planned", "level": "warning", "logger": "query.planner", "time": "2001-01-01T00:00:00Z", "topic": "t"}\n'
