@@ -44,10 +44,12 @@ from tidegate.platform.observe.reports import IngestReport, Report
 from tidegate.platform.observe.run_history import (
     Happened,
     HistoryEntry,
+    StoredHistory,
     add_entry,
     describe_changes,
     entries_of,
     merge_entries,
+    parse_history,
     to_text,
 )
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
@@ -165,12 +167,12 @@ class ProgressStore:
                 fields: Any = self._connection().hgetall(key)
                 jobs = {name: text for name, text in fields.items() if name not in _instance_histories(fields)}
                 own = [name for name, text in jobs.items() if _parse_progress(key, {name: text}).job.get("reads") in (None, topic)]
-                # What is told of sinks whose job is gone goes with the last of all.
+                # The history of sinks whose job is gone goes with the last of all.
                 others = {_history_field(name) for name in jobs.keys() - set(own)}
-                told = [name for name in _instance_histories(fields) if not others or name in map(_history_field, own)]
-                if (own or told) and not only_count:
-                    self._connection().hdel(key, *own, *told)
-                return len(own) or len(told)
+                histories = [name for name in _instance_histories(fields) if not others or name in map(_history_field, own)]
+                if (own or histories) and not only_count:
+                    self._connection().hdel(key, *own, *histories)
+                return len(own) or len(histories)
         except ForeignValueError:
             if not only_count:
                 with translate_errors(self._settings.address):
@@ -248,43 +250,18 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
     return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable), reported_ms, tuple(history))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What earlier runs have left."""
-
-    job: Mapping[str, Any]
-    entries: list[HistoryEntry]
-    settings: Mapping[str, str]
-
-    @property
-    def last_ms(self) -> int:
-        """When the last of it happened."""
-        return max((entry.at_ms for entry in self.entries), default=0)
-
-
-def _read_history(client: redis.Redis, ordered_topic: str) -> _Stored:
+def _read_history(client: redis.Redis, ordered_topic: str) -> StoredHistory:
     fields: Any = client.hmget(progress_key(ordered_topic), [_JOB, _HISTORY])
-    return _parse_stored(fields[0], fields[1])
-
-
-def _parse_stored(job_text: str | None, history_text: str | None) -> _Stored:
-    job: Mapping[str, Any] = {}
-    history: Mapping[str, Any] = {}
-    # What others have written there is no history.
-    with suppress(FieldError):
-        job = parse_field(JobFields, job_text) if job_text else {}
-    with suppress(FieldError):
-        history = parse_field(HistoryFields, history_text) if history_text else {}
-    return _Stored(job, entries_of(history.get("entries", ())), history.get("settings", {}))
+    return parse_history(fields[0], fields[1])
 
 
 def _history_field(job_field: str) -> str:
     return job_field.replace(_INSTANCE, _INSTANCE_HISTORY, 1) if job_field.startswith(_INSTANCE) else _HISTORY
 
 
-def _instance_histories(fields: Mapping[str, str]) -> dict[str, _Stored]:
+def _instance_histories(fields: Mapping[str, str]) -> dict[str, StoredHistory]:
     """Return what each sink of an output has left, by the field of its history; refused starts are in the field that all share."""
-    return {name: _parse_stored(None, text) for name, text in fields.items() if name == _HISTORY or name.startswith(_INSTANCE_HISTORY)}
+    return {name: parse_history(None, text) for name, text in fields.items() if name == _HISTORY or name.startswith(_INSTANCE_HISTORY)}
 
 
 @dataclass(slots=True)
@@ -306,7 +283,7 @@ class ProgressPublisher:
     Args:
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
         is_one_of_several: Whether other jobs may publish under this name at the same time.
-        has_history: Whether what happens to this job is told.
+        has_history: Whether what happens to this job is kept.
         settings_shown: The settings of this run, as texts: the history says what has changed since the last one.
         folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
         every_s: Minimum time between two writes, seconds.
@@ -425,17 +402,20 @@ class ProgressPublisher:
             jobs = {name: _parse_progress(self._topic, {name: found[name]}) for name in names}
             ended = {name: progress.job for name, progress in jobs.items() if not progress.is_alive(now_ms)}
             stored = _instance_histories(found)
-            told = [name for name in map(_history_field, ended) if name in stored and name != _HISTORY]
+            histories = [name for name in map(_history_field, ended) if name in stored and name != _HISTORY]
             killed = [job["at_ms"] for job in ended.values() if job.get("state", "stopped") != "stopped"]
-            entries = [*(stored[name].entries for name in told), [HistoryEntry(at_ms, Happened.KILLED, _LAST_HEARD) for at_ms in killed]]
-            newest = max((stored[name] for name in told), key=lambda each: each.last_ms, default=None)
+            entries = [
+                *(stored[name].entries for name in histories),
+                [HistoryEntry(at_ms, Happened.KILLED, _LAST_HEARD) for at_ms in killed],
+            ]
+            newest = max((stored[name] for name in histories), key=lambda each: each.last_ms, default=None)
             if self._has_history:
                 self._entries = self._begin(merge_entries(entries), {} if newest is None else newest.settings)
                 if self._entries:
-                    # Written before that of the others goes: what is told twice for a moment is told once by readers.
+                    # Written before that of the others goes: readers show once what is there twice for a moment.
                     client.hset(key, _history_field(self._field), to_text(self._entries, self._settings_shown))
             if ended:
-                client.hdel(key, *ended, *(told if self._has_history else ()))
+                client.hdel(key, *ended, *(histories if self._has_history else ()))
         if self._entries is None:
             self._entries = []
 

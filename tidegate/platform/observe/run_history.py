@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from tidegate.platform.observe.published_fields import FieldError, HistoryFields, JobFields, parse_field
 
 # So many entries are kept, each text of so many characters.
 ENTRIES_MAX, _TEXT_MAX = 200, 500
@@ -52,7 +55,7 @@ def add_entry(entries: Sequence[HistoryEntry], entry: HistoryEntry) -> list[Hist
 
 
 def merge_entries(histories: Iterable[Sequence[HistoryEntry]]) -> list[HistoryEntry]:
-    """Return the entries of several histories in the order of time, the newest of them; what two have told alike is told once."""
+    """Return the entries of several histories in the order of time, the newest of them; what two have alike is there once."""
     every = dict.fromkeys(entry for entries in histories for entry in entries)
     return sorted(every, key=lambda entry: entry.at_ms)[-ENTRIES_MAX:]
 
@@ -73,3 +76,30 @@ def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str
 def entries_of(members: Sequence[Mapping[str, Any]]) -> list[HistoryEntry]:
     """Return the entries of a field that has been checked."""
     return [HistoryEntry(each["at_ms"], each["what"], each.get("more", ""), each.get("times", 1)) for each in members]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """What earlier runs have left."""
+
+    # The fields about the last job that has published.
+    job: Mapping[str, Any]
+    entries: list[HistoryEntry]
+    # The settings of the last start.
+    settings: Mapping[str, str]
+
+    @property
+    def last_ms(self) -> int:
+        """When the last of it happened."""
+        return max((entry.at_ms for entry in self.entries), default=0)
+
+
+def parse_history(job_text: str | None, history_text: str | None) -> StoredHistory:
+    """Return what the two fields of a job's progress say; what others have written there is no history."""
+    job: Mapping[str, Any] = {}
+    history: Mapping[str, Any] = {}
+    with suppress(FieldError):
+        job = parse_field(JobFields, job_text) if job_text else {}
+    with suppress(FieldError):
+        history = parse_field(HistoryFields, history_text) if history_text else {}
+    return StoredHistory(job, entries_of(history.get("entries", ())), history.get("settings", {}))
