@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.settings.load import Settings
 
-_LIMIT_MAX = 10_000
+# How many records one search explains at most.
+LIMIT_MAX = 10_000
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})(?:\[(?P<index>\d{1,7})\])?")
 
 
@@ -125,7 +126,7 @@ def _search(
         for partition in plan.partitions:
             for offset in find_offsets(plan, partition, starts[partition], ends[partition], wanted, on_records):
                 if sum(map(len, found.values())) == limit:
-                    standard_error().line(f"more than {limit:,} records are like that; --limit {min(limit * 10, _LIMIT_MAX)} shows more")
+                    standard_error().line(f"more than {limit:,} records are like that; --limit {min(limit * 10, LIMIT_MAX)} shows more")
                     return found
                 found.setdefault(partition, []).append(offset)
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingest.commands.explain import LIMIT_MAX
 from ordering.errors import SettingError
 from ordering.ticks import format_tick
 from tidegate.platform.observe.console import Format, print_json
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from query.trace.result import InputTrace, ResultTrace
     from tidegate.platform.settings.load import Settings
 
-_LIMIT_MAX = 10_000
 _EVENTS_SHOWN = 10
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})")
 
@@ -47,7 +47,7 @@ def explain(
         ),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="And up to before the first one of this timestamp.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most records that --where and --key explain.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="Most records that --where and --key explain.")] = 10,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
