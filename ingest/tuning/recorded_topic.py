@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +60,22 @@ def read_topic_with_contents(
     return _read(settings, name, admin, span, on_records, ContentNumbers())
 
 
+class _Fields(NamedTuple):
+    """What policies depend on: the event time of each record, whether it is an event at all, and with OVER the number of its key."""
+
+    event_us: Ints
+    readable: Mask
+    key: Ints | None
+
+
+class _Piece(NamedTuple):
+    """The records of a piece: their arrivals, their fields, the number of each content if contents are compared."""
+
+    arrival_us: Ints
+    fields: _Fields
+    content: Ints | None
+
+
 def _read(
     settings: Settings, name: str, admin: Admin, span: Span, on_records: Callable[[int], None], contents: ContentNumbers | None
 ) -> RecordedContents:
@@ -72,22 +89,28 @@ def _read(
     kafka = settings.kafka.client_properties()
     reader = FieldReader.of(table, PayloadFormat.of(table, settings.schema_registry))
     numbers: dict[bytes, int] = {}
-    pieces: list[tuple[Ints, Ints, Ints, Mask, Ints | None, Ints | None]] = []
+    pieces: list[_Piece] = []
+    partitions: list[Ints] = []
     total_bytes = 0
     for number, (place, (start, end)) in enumerate(_ranges(admin, places, span).items()):
         with RangeReader(kafka, *place, table.source_ctis, framed=table.headers) as raw:
             for records in raw.read(start, end, CHUNK_EVENTS):
                 total_bytes += records.value.nbytes
                 read = _read_piece(records, table, reader, numbers, contents)
-                pieces += [(np.full(len(part[0]), number, dtype=np.int64), *part) for part in read]
+                pieces += read
+                partitions += [np.full(len(piece.arrival_us), number, dtype=np.int64) for piece in read]
                 on_records(len(records))
     if not pieces:
         fix = "produce some first, or name another span with --from and --until"
         raise RefusedError("there are no records to look at", code="TG-TUNE-EMPTY", where=f"inputs.{name}", fix=fix)
-    partition, arrival_us, event_us, readable = (np.concatenate([piece[column] for piece in pieces]) for column in range(4))
-    substream = np.concatenate([piece[4] for piece in pieces if piece[4] is not None]) if table.over is not None else None
-    recording = Recording.of(partition, arrival_us, event_us, readable, substream, total_bytes / max(len(arrival_us), 1))
-    content = None if contents is None else np.concatenate([piece[5] for piece in pieces if piece[5] is not None])
+    arrival_us = np.concatenate([piece.arrival_us for piece in pieces])
+    event_us = np.concatenate([piece.fields.event_us for piece in pieces])
+    readable = np.concatenate([piece.fields.readable for piece in pieces])
+    keys = [piece.fields.key for piece in pieces if piece.fields.key is not None]
+    substream = np.concatenate(keys) if table.over is not None else None
+    payload_bytes = total_bytes / max(len(arrival_us), 1)
+    recording = Recording.of(np.concatenate(partitions), arrival_us, event_us, readable, substream, payload_bytes)
+    content = None if contents is None else np.concatenate([piece.content for piece in pieces if piece.content is not None])
     return RecordedContents.of(recording, content, tuple(key.decode(errors="replace") for key in numbers))
 
 
@@ -105,25 +128,25 @@ def _ranges(admin: Admin, places: list[Place], span: Span) -> Mapping[Place, tup
 
 def _read_piece(
     records: Records, table: InputSettings, reader: FieldReader, numbers: dict[bytes, int], contents: ContentNumbers | None
-) -> list[tuple[Ints, Ints, Mask, Ints | None, Ints | None]]:
-    """Return the columns of a piece: arrivals, event times, which are events, the number of each key, and that of each content."""
+) -> list[_Piece]:
     records = records.without_frames().select(records.timestamp_ms > 0)
     arrival_us = records.timestamp_ms.astype(np.int64) * MILLISECOND_US
     if table.explode is None:
-        return [(arrival_us, *_read_fields(records.value, reader, numbers), _read_contents(records.value, contents))]
+        return [_Piece(arrival_us, _read_fields(records.value, reader, numbers), _read_contents(records.value, contents))]
     parts = explode(records, np.ones(len(records), dtype=np.bool_))
     values = [(arrival_us[part.row], part.records.value) for part in parts]
-    return [(times_us, *_read_fields(value, reader, numbers), _read_contents(value, contents)) for times_us, value in values]
+    return [_Piece(times_us, _read_fields(value, reader, numbers), _read_contents(value, contents)) for times_us, value in values]
 
 
 def _read_contents(payloads: pa.Array, contents: ContentNumbers | None) -> Ints | None:
     return None if contents is None else contents.of_payloads(payloads.to_pylist())
 
 
-def _read_fields(payloads: pa.Array, reader: FieldReader, numbers: dict[bytes, int]) -> tuple[Ints, Mask, Ints | None]:
+def _read_fields(payloads: pa.Array, reader: FieldReader, numbers: dict[bytes, int]) -> _Fields:
     fields = reader.read(payloads)
     event_us = np.where(fields.readable, fields.event_time_us, NEVER)
     if fields.substream is None:
-        return event_us, fields.readable, None
+        return _Fields(event_us, fields.readable, None)
     names = [numbers.setdefault(key or b"", len(numbers)) for key in fields.substream.dictionary.to_pylist()]
-    return event_us, fields.readable, np.array(names, dtype=np.int64)[fields.substream.indices.to_numpy(zero_copy_only=False)]
+    key = np.array(names, dtype=np.int64)[fields.substream.indices.to_numpy(zero_copy_only=False)]
+    return _Fields(event_us, fields.readable, key)

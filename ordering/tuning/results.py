@@ -9,7 +9,7 @@ missing, compared with the other times. What a query computes of the events is n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,14 @@ class ResultChange:
         return {"window": str(self.shape), "windows": self.windows, "changed": self.changed, **differ}
 
 
+class _Runs(NamedTuple):
+    """Runs of windows with successive numbers: the first and the last number of each, and the substream that it belongs to."""
+
+    first: Ints
+    last: Ints
+    group: Ints
+
+
 class EventWindows:
     """The windows of one shape over events; *group* is the number of each event's substream, rising from 0."""
 
@@ -88,8 +96,8 @@ class EventWindows:
         differ = None if before is None else _count(self._differences(*before, times_us, kept))
         return ResultChange(self.shape, _count(both), _count(changed), differ)
 
-    def _differences(self, left_us: Ints, left: Mask, right_us: Ints, right: Mask) -> tuple[Ints, Ints, Ints]:
-        """Return the runs of windows, first, last and group, in which an event lies by one of two times alone."""
+    def _differences(self, left_us: Ints, left: Mask, right_us: Ints, right: Mask) -> _Runs:
+        """Return the runs of windows in which an event lies by one of two times alone."""
         rows = np.flatnonzero((left != right) | (left & right & (left_us != right_us)))
         group = self._group[rows]
         one, other = self._numbers(left_us[rows], left[rows]), self._numbers(right_us[rows], right[rows])
@@ -107,7 +115,7 @@ class EventWindows:
         return first, np.where(kept, last, first - 1)
 
 
-def _merge(first: Ints, last: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
+def _merge(first: Ints, last: Ints, group: Ints) -> _Runs:
     """Return runs of numbers as runs that neither meet nor overlap within a group."""
     there = first <= last
     if not there.all():
@@ -117,7 +125,7 @@ def _merge(first: Ints, last: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
         again = np.concatenate([[False], (first[1:] == first[:-1]) & (last[1:] == last[:-1]) & (group[1:] == group[:-1])])
         first, last, group = first[~again], last[~again], group[~again]
     if not len(first):
-        return first, last, group
+        return _Runs(first, last, group)
     order = np.lexsort((first, group))
     first, last, group = first[order], last[order], group[order]
     is_other = np.concatenate([[True], group[1:] != group[:-1]])
@@ -125,9 +133,9 @@ def _merge(first: Ints, last: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
     begins = is_other.copy()
     begins[1:] |= first[1:] > top[:-1] + 1
     starts = np.flatnonzero(begins)
-    return first[starts], top[np.append(starts[1:], len(top)) - 1], group[starts]
+    return _Runs(first[starts], top[np.append(starts[1:], len(top)) - 1], group[starts])
 
 
-def _count(runs: tuple[Ints, Ints, Ints]) -> int:
+def _count(runs: _Runs) -> int:
     first, last, _ = runs
     return int((last - first + 1).sum())

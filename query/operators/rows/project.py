@@ -7,6 +7,7 @@ If it is the last operator and takes events, it encodes each result when the eve
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +20,15 @@ from query.plan.nodes import Project, predicates_of, scan_of
 from query.plan.row_tables import RESULT_SCHEMA, Retained, only_side, rows_table
 from tidegate.language.expressions.tree import keys_of
 from tidegate.language.expressions.variant import Variant
+
+
+class _Computed(NamedTuple):
+    """The rows that pass, their substream key if events have one, their columns, and the bad rows."""
+
+    kept: pa.Table
+    over: list[Variant]
+    columns: list[Variant]
+    bad: pa.Table
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,7 @@ class Projection(InstantRows):
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
 
-    def _compute_columns(self, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
-        """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
+    def _compute_columns(self, below: pa.Table) -> _Computed:
         scan = scan_of(self.node)
         over = keys_of(None if scan is None else scan.over)
         computed = computed_columns(self.node, self.needed)
@@ -46,7 +55,7 @@ class Projection(InstantRows):
         # To operators a column that is not computed is one without values.
         values = dict(zip(computed, columns[len(over) :], strict=True))
         nothing = Variant.of(kept.num_rows, {})
-        return kept, columns[: len(over)], [values.get(number, nothing) for number in range(len(self.node.columns))], bad
+        return _Computed(kept, columns[: len(over)], [values.get(number, nothing) for number in range(len(self.node.columns))], bad)
 
 
 class EncodedProjection(Projection):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,14 @@ from tidegate.language.expressions.variant import Variant, from_columns
 
 # The functions of aggregates that need only the first rows of a cell.
 _TOP_ROWS = {"topone"}, {"collecttop"}, {"topone", "collecttop"}
+
+
+class _Results(NamedTuple):
+    """Results of one window of the query: their rows, the groups, and the number of each row's group."""
+
+    rows: pa.Table
+    groups: pa.Table
+    group: pa.ChunkedArray
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,8 @@ class WindowAggregation(Operator):
             yield from in_steps(closing, lambda step: self._merged([rows], step))
         else:
             for framed in self._framing(self.node.window).frame_windows(side.table(), closing):
-                for results, _, _ in self._results(framed, 0):
-                    yield results
+                for part in self._results(framed, 0):
+                    yield part.rows
 
     def _merged(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
         """
@@ -123,7 +132,7 @@ class WindowAggregation(Operator):
             TooMuchTimeAtOnce: Less time must be asked for; never if it is one instant.
         """
         parts = (
-            (_with_sort_columns(*part, number), framed.end_us)
+            (_with_sort_columns(part, number), framed.end_us)
             for rows in portions
             for number, window in enumerate(self._windows)
             for framed in self._framing(window).frame_windows(rows, closing)
@@ -203,10 +212,10 @@ class WindowAggregation(Operator):
 
     # Windows -> results
 
-    def _results(self, framed: FramedWindows, number: int) -> Iterator[tuple[pa.Table, pa.Table, pa.ChunkedArray]]:
+    def _results(self, framed: FramedWindows, number: int) -> Iterator[_Results]:
         """
         Yield the results of window *number* of the query, in order, in parts that fit into memory: windows that overlap repeat keys, texts
-        and arrays. With each part come the groups, and the number of each result's group.
+        and arrays.
         """
         keys = [from_columns(framed.groups, f"g{key}") for key in range(len(self.node.keys))]
         count, over = framed.groups.num_rows, self.node.over_key
@@ -216,9 +225,7 @@ class WindowAggregation(Operator):
             _window_order(framed, groups), lambda windows: self._results_of(framed.merge(windows), groups, framed.rows, number)
         )
 
-    def _results_of(
-        self, windows: pa.Table, groups: pa.Table, rows: pa.Table | None, number: int
-    ) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    def _results_of(self, windows: pa.Table, groups: pa.Table, rows: pa.Table | None, number: int) -> _Results:
         check_repeated(groups["key"], ticks(windows, "group"))
         leaves, aggregate_failures = self._leaves(windows, groups, rows, number)
         kept, group_failures = self._apply_having(leaves, aggregate_failures, windows.num_rows)
@@ -226,7 +233,7 @@ class WindowAggregation(Operator):
         columns, failures = evaluate([column.expr for column in self.node.columns], kept_leaves, windows.num_rows)
         group = windows["group"]
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
-        return with_reasons(results, [*group_failures, *failures]), groups, group
+        return _Results(with_reasons(results, [*group_failures, *failures]), groups, group)
 
     def _apply_having(self, leaves: Mapping[Expr, Variant], failing: Sequence[FailedRows], count: int) -> tuple[Mask, list[FailedRows]]:
         """Return which groups meet HAVING or have failed, and the failures, numbered among those groups."""
@@ -322,10 +329,11 @@ def _merge_results(results: list[pa.Table]) -> pa.Table:
     return ordered.drop_columns([*keys, "window"])
 
 
-def _with_sort_columns(results: pa.Table, groups: pa.Table, group: pa.ChunkedArray, number: int) -> pa.Table:
+def _with_sort_columns(part: _Results, number: int) -> pa.Table:
     """Append the columns that order results among those of other windows and portions."""
-    for name in _key_columns(groups):
-        results = results.append_column(name, groups[name].take(group))
+    results = part.rows
+    for name in _key_columns(part.groups):
+        results = results.append_column(name, part.groups[name].take(part.group))
     return results.append_column("window", pa.array(np.full(results.num_rows, number)))
 
 

@@ -63,11 +63,9 @@ def find_places(rows: Rows, partition: int, settings: RedisStoreSettings, prefix
     places: list[tuple[object, Write]] = []
     for position, value in zip(rows.position.tolist(), rows.value.to_pylist(), strict=True):
         try:
-            name, key, arguments = _make_command(value, position, partition, settings, prefix)
+            places.append(_find_place(value, position, partition, settings, prefix))
         except _NoPlace as error:
             refusals.append(Refusal(position, str(error)))
-            continue
-        places.append((name, Write(key, arguments, [position])))
     if refusals:
         raise RowsRefused(refusals)
     return places
@@ -77,26 +75,24 @@ class _NoPlace(Exception):
     """A row cannot be written; the text says why."""
 
 
-def _make_command(
-    value: bytes, position: int, partition: int, settings: RedisStoreSettings, prefix: str
-) -> tuple[object, str, list[Argument]]:
-    """Return the identity of a row, its key, and the arguments of its command."""
+def _find_place(value: bytes, position: int, partition: int, settings: RedisStoreSettings, prefix: str) -> tuple[object, Write]:
+    """Return the identity of a row, and the command for it."""
     fields = dict(_fields(value))
     if settings.kind == "stream":
         if not fields:
             raise _NoPlace("all columns are NULL, and an entry needs a field")
         # 0-0 is no id, so ids begin at 1.
-        return position, f"{prefix}{partition}", [f"{position + 1}-0", *_flat(fields)]
+        return position, Write(f"{prefix}{partition}", [f"{position + 1}-0", *_flat(fields)], [position])
     name = _key_text(fields, settings.primary_key)
     if settings.kind == "sorted_set":
         score = fields.get(str(settings.score))
         if score is None:
             raise _NoPlace(f"{settings.score} is NULL, and a member needs a score")
-        return name, f"{prefix}by_{settings.score}", [score, name]
+        return name, Write(f"{prefix}by_{settings.score}", [score, name], [position])
     key = prefix + name
     if key == progress_key(prefix):
         raise _NoPlace(f"its key {key} is that of the progress")
-    return name, key, [value] if settings.kind == "string" else _flat(fields)
+    return name, Write(key, [value] if settings.kind == "string" else _flat(fields), [position])
 
 
 def _fields(value: bytes) -> Iterator[tuple[str, str]]:

@@ -52,19 +52,19 @@ class MessageConsumer:
                     continue
                 if error is not None and ready == 0:
                     del self._fetched[0]
-                    return None, False, error, message.offset() or 0
+                    return Fetched(None, error=error, error_offset=message.offset() or 0)
                 added = len(value or b"") + len(message.key() or b"") if error is None else 0
                 is_beyond = error is None and _offset(message) >= end
                 if error is not None or is_beyond or ready == rows_max or (ready and size + added > bytes_max):
-                    return self._pop(ready), is_beyond, None, 0
+                    return Fetched(self._pop(ready), is_beyond)
                 ready, size, wait = ready + 1, size + added, more_ms
             # Do not wait for records after the range.
             if ready == rows_max or (ready and _offset(self._fetched[ready - 1].message) + 1 >= end):
-                return self._pop(ready), False, None, 0
+                return Fetched(self._pop(ready))
             # One record is fetched first: a call for many would wait until all of them have arrived.
             consumed = self._consumer.consume(1, wait / 1000)
             if not consumed:
-                return self._pop(ready), False, None, 0
+                return Fetched(self._pop(ready))
             consumed += self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else []
             self._fetched += map(self._read, consumed)
 
@@ -134,11 +134,11 @@ class MessageProducer:
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
         own = [None] * len(events.value) if events.headers is None else [[(events.name, header)] for header in events.headers.to_pylist()]
         columns = _as_objects(events.value), _as_objects(events.key), events.partition.tolist(), events.stamp_ms.tolist(), own
-        for payload, key_octets, to, stamp, header in zip(*(column[first_row:] for column in columns), strict=True):
+        for payload, key_bytes, to, stamp, header in zip(*(column[first_row:] for column in columns), strict=True):
             if events.is_framed and payload is not None:
                 payload, header = bytes(payload_of(payload)), [*(header or ()), *headers_of(payload)]
             try:
-                produce(topic, payload, key_octets, to, None, None, stamp, header)
+                produce(topic, payload, key_bytes, to, None, None, stamp, header)
             except BufferError:
                 return first_row
             except KafkaException as refused:

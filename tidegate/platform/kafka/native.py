@@ -270,7 +270,7 @@ class NativeConsumer(_Client):
             raise MemoryError("no memory for the records of a piece")
         error = KafkaError(piece.error, piece.text.decode(errors="replace")) if piece.error else None
         records = self._records(piece) if piece.rows else None
-        return records, bool(piece.beyond), error, piece.error_offset
+        return Fetched(records, bool(piece.beyond), error, piece.error_offset)
 
     def _records(self, piece: _Piece) -> Records:
         rows, block = piece.rows, _Block(self._native, piece.block)

@@ -85,5 +85,12 @@ class Columns(NamedTuple):
     is_framed: bool = False
 
 
-# The result of a fetch: the records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
-Fetched = tuple[Records | None, bool, KafkaError | None, int]
+class Fetched(NamedTuple):
+    """The result of a fetch."""
+
+    records: Records | None
+    # Whether a record at or beyond the end has arrived.
+    is_beyond: bool = False
+    # The error that came next, and the offset at which.
+    error: KafkaError | None = None
+    error_offset: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -30,13 +31,21 @@ _REFUSED = {
 _NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT, TokenType.NUMBER, TokenType.STRING}
 
 
+class DeclaredField(NamedTuple):
+    """A field of CREATE TABLE: its path (``a.b``), its type as written in lower case, and where it stands in the script."""
+
+    path: str
+    type: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One CREATE TABLE: the input, the offset of its name, and (path, type, offset) of each field."""
+    """One CREATE TABLE: the input, where its name stands in the script, and its fields."""
 
     name: str
     offset: int
-    fields: tuple[tuple[str, str, int], ...]
+    fields: tuple[DeclaredField, ...]
 
 
 @dataclass
@@ -134,13 +143,13 @@ class _DeclarationReader:
                 raise self._source.error("NAME", offset, f"{name.text} has two fields {path}", fix="declare each field once")
         return Declaration(name.text, name.start, tuple(fields))
 
-    def _field(self) -> tuple[str, str, int]:
+    def _field(self) -> DeclaredField:
         first = self._name("the name of a field")
         path = [first.text]
         while self._next_is(TokenType.DOT):
             self._index += 1
             path.append(self._name("the name of a member").text)
-        return ".".join(path), self._type(), first.start
+        return DeclaredField(".".join(path), self._type(), first.start)
 
     def _type(self) -> str:
         word = self._name("a type")
