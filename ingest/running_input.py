@@ -63,7 +63,7 @@ class RunningInput:
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
         self._open_reports = OpenReports(folder, IngestReport.of_json)
-        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have told.
+        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have brought.
         self._accepting = Lock()
         self._jump: JumpReport | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
@@ -137,10 +137,10 @@ class RunningInput:
         self._batch_costs.accept_reports(reports)
         with self._accepting:
             self._open_reports.end(reports)
-            told = [*reports, *self._silent_reports(reports)]
-            self.progress.accept_reports(told)
+            every = [*reports, *self._silent_reports(reports)]
+            self.progress.accept_reports(every)
             self.progress.pop_news()
-            self._publish(told)
+            self._publish(every)
         trace_batch(f"ingest {self.name}", {"input": self.name, "ordered_topic": self.plan.settings.ordered_topic}, reports)
         jumps = [report.jump for report in reports if report.jump is not None]
         if jumps:
@@ -178,11 +178,11 @@ class RunningInput:
         """
         if self.progress.has_begun or self.catching_up.recovery.kind is not RecoveryKind.NEW:
             return []
-        told, ends = {report.place for report in reports}, self.catching_up.ends
+        reported, ends = {report.place for report in reports}, self.catching_up.ends
         return [
             IngestReport(*partition, number, watermark=Watermark(cause="nothing"))
             for number, partition in enumerate(self.plan.partitions)
-            if partition not in told and ends.get(partition, 0) == 0
+            if partition not in reported and ends.get(partition, 0) == 0
         ]
 
     def check(self) -> None:

@@ -65,7 +65,7 @@ class Promise:
     c: int
     # How many results there were.
     n: int
-    # How many of them do not lie below c.
+    # How many of them do not lie below that instant.
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
@@ -84,7 +84,7 @@ class Promise:
 class LogStart(NamedTuple):
     """Where a log is read from so that its records count as in a run from the beginning (:mod:`query.start.settling`)."""
 
-    # X' of the reader, microseconds; None: the normal rule, from the first record ever.
+    # The instant at which the reader starts in the middle, microseconds; None: the normal rule, from the first record ever.
     read_from_us: int | None
     # The first offset.
     offset: int

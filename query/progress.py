@@ -37,17 +37,17 @@ class QueryProgress:
         self._found_null: set[tuple[str, str]] = set()
         self._recent_delays = RecentDelays()
         self.batches = 0
-        # By bucket: the number of the last open batch, and the delays that its newest report has told.
-        self._told_delays: dict[int, tuple[int, Mapping[str, Delays]]] = {}
+        # By bucket: the number of the last open batch, and the delays of its newest report.
+        self._reported_delays: dict[int, tuple[int, Mapping[str, Delays]]] = {}
 
     def accept_reports(self, reports: Sequence[BucketReport]) -> list[BucketReport]:
-        """Take the reports of a batch; return them without the delays that reports of the batch have told while it was open."""
+        """Take the reports of a batch; return them without the delays that reports of the batch had while it was open."""
         self.batches += 1
         return self.accept_open(reports)
 
     def accept_open(self, reports: Sequence[BucketReport]) -> list[BucketReport]:
         """Do the same with reports of an open batch, which goes on."""
-        reports = [self._without_told_delays(report) for report in reports]
+        reports = [self._without_reported_delays(report) for report in reports]
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._reports = {**self._reports, **{report.bucket: report for report in reports}}
         self._recent_delays.add(item for report in reports for item in report.delays.items())
@@ -55,14 +55,14 @@ class QueryProgress:
         self._rate.accept({report.bucket: report.totals.get("events", 0) for report in reports})
         return reports
 
-    def _without_told_delays(self, report: BucketReport) -> BucketReport:
+    def _without_reported_delays(self, report: BucketReport) -> BucketReport:
         if report.open_batch < 0:
             return report
-        batch, told = self._told_delays.get(report.bucket, (-1, {}))
-        self._told_delays[report.bucket] = report.open_batch, report.delays
+        batch, reported = self._reported_delays.get(report.bucket, (-1, {}))
+        self._reported_delays[report.bucket] = report.open_batch, report.delays
         if batch != report.open_batch:
             return report
-        new = {output: dict(Counter(delays) - Counter(told.get(output, {}))) for output, delays in report.delays.items()}
+        new = {output: dict(Counter(delays) - Counter(reported.get(output, {}))) for output, delays in report.delays.items()}
         return replace(report, delays={output: delays for output, delays in new.items() if delays})
 
     def absent_columns(self) -> dict[str, list[str]]:

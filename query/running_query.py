@@ -55,7 +55,7 @@ class RunningQuery:
         self._batch_costs = BatchCostWriter(self.folder, plan.buckets)
         self._can_open = bool(settings.query.batch_span_us) and not plan.until_end
         self._open_reports = OpenReports(self.folder, BucketReport.of_json)
-        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have told.
+        # Reports of an open batch and those at its end come from two threads: none must undo what newer ones have brought.
         self._accepting = Lock()
         self._arrivals = VersionArrivals(self.folder, plan.reference_settings) if plan.references and self._can_open else None
         # Up to where open batches have read, by their newest reports.

@@ -79,7 +79,7 @@ class OrderedVerifier:
     since_us: int | None
     # Events before this are compared; None: all.
     until_us: int | None
-    # Channels that lack an event below the c of their last CTI.
+    # Channels that lack an event although their last CTI promises that it is there.
     _overdue: set[ChannelId] = field(default_factory=set)
     _unusable: Counter[str] = field(default_factory=Counter)
 
@@ -110,8 +110,8 @@ class OrderedVerifier:
 
     def _note_overdue(self, channel: ChannelId, index: int, events: OrderedEvents) -> None:
         """
-        Note a channel if one of *events*, which begin at *index*, has s < c and seq >= n by its last CTI (c, n): the CTI says that there is
-        no such event.
+        Note a channel if its last CTI says that one of *events*, the first of which has the number *index*, is not there: no event below
+        the promised instant has a number above those that the CTI counts.
         """
         cti = self.replay.promises.get(channel[0], {}).get(channel[1])
         if cti is not None and not self.side.has_own_numbers and bool((events.system_us[max(cti.n - index, 0) :] < cti.c).any()):

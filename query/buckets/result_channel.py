@@ -42,10 +42,10 @@ class ChannelNumbering:
 
     # Number of the next result.
     seq: int = 0
-    # The c of the last CTI, and the largest System.Timestamp so far; microseconds.
+    # The instant that the last CTI promises: no later result lies below it. And the largest System.Timestamp so far; microseconds.
     c: int = NEVER
     largest_us: int = TICK_MIN
-    # c and n of the last CTI; None before the first.
+    # The instant and the count of the last CTI; None before the first.
     written: tuple[int, int] | None = None
     # Results below this are in the channel already, if another run began it; else ``NEVER``.
     resumed_us: int = NEVER

@@ -88,7 +88,7 @@ class Projects:
     """The projects of all scripts that are open; *given* is the configuration for all of them, None: each has the nearest."""
 
     given: Path | None = None
-    # By configuration: what told its last version from others, and what it said.
+    # By configuration: a sign of its last version, and the settings in it.
     _known: dict[Path, tuple[tuple[int, int] | None, ScriptProject]] = field(default_factory=dict)
 
     def around(self, script: Path | None) -> ScriptProject:

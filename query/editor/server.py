@@ -1,7 +1,7 @@
 """
-The language server: what editors ask over the Language Server Protocol, and what they are told of mistakes. Needs the extra lsp: pygls.
+The language server: what editors ask over the Language Server Protocol, and the mistakes that they show. Needs the extra lsp: pygls.
 
-Findings are told a moment after the last change of a script, so that typing waits for nothing, and again when a configuration changes.
+Findings are sent a moment after the last change of a script, so that typing waits for nothing, and again when a configuration changes.
 Law: an answer follows from the text that the editor has sent and from the project's files; nothing is written, and no service is asked.
 """
 
@@ -23,7 +23,7 @@ from query.editor.places import UTF_16, TextPlaces
 from query.editor.project import CONFIGURATION, Projects, ScriptProject
 
 _NAME = "tidegate"
-# How long a script must stay as it is before its findings are told.
+# How long a script must stay as it is before its findings are sent.
 _PAUSE_S = 0.2
 _SCRIPTS = (".sql", ".asaql")
 _WATCHED = (f"**/{CONFIGURATION}", "**/functions/*.js")

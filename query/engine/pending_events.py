@@ -15,10 +15,10 @@ from tidegate.basics.budget import BUDGET, cut
 
 def sort_by_time(events: pa.Table, *, by_key: bool = False) -> Iterator[pa.Table]:
     """
-    Yield events in the order (s, input partition, offset), in parts of limited size; events in order already are not copied.
+    Yield events in the order (system timestamp, input partition, offset), in parts of limited size; events in order already are not copied.
 
-    With *by_key* the order is (s, input partition, key, offset). Results of a query with OVER need that: which of two keys was written
-    first follows from the places of CTIs, so it differs from run to run.
+    With *by_key* the order is (system timestamp, input partition, key, offset). Results of a query with OVER need that: which of two keys
+    was written first follows from the places of CTIs, so it differs from run to run.
     """
     if not by_key and (_steps(events) >= 0).all():
         yield from split_by_bytes(events, BUDGET.evaluated_bytes)

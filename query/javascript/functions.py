@@ -162,7 +162,7 @@ def _call_rows(
     try:
         call = engine.function(forms)
         return (list(map(call, *lists)) if lists else [call() for _ in range(count)]), []
-    except Exception:  # the rows are told apart below
+    except Exception:  # which rows fail is found out below
         engine.reset()
     values, failed = list[Any](), list[tuple[int, ScriptFailure]]()
     for row in range(count):

@@ -1,14 +1,14 @@
 """
 Where a query with OVER begins to read a log such that its results come in the order of a run from the beginning.
 
-The emission order follows the records at which events are accepted. A reader that starts in the middle, at an instant X, accepts an event
-at its own record only once a CTI with c >= X has settled its channel; before that, at the next CTI. So a run that needs all events from X
-on starts its readers at an earlier instant X', the first of X - 1 s, X - 2 s, X - 4 s, ... for which each channel has a CTI with c >= X'
-between the first record of X' and the first record of X. Any such CTI serves, a stale writer's too: it is true, and the reader's rule holds
-for it.
+The emission order follows the records at which events are accepted. A reader that starts in the middle, at some instant, accepts an event
+at its own record only once a CTI that promises at least that instant has settled its channel; before that, at the next CTI. So a run that
+needs all events from *needed_us* on starts its readers 1 s earlier, or 2 s, 4 s, ...: at the first such instant that a CTI of each channel
+promises, between the first record of that instant and the first record of *needed_us*. Any such CTI serves, a stale writer's too: it is
+true, and the reader's rule holds for it.
 
-Law, level 2: every event with s >= X is accepted at the same record as by a reader of the whole log. If no X' is found, the log is read
-from its first record ever by the normal rule.
+Law, level 2: every event from *needed_us* on is accepted at the same record as by a reader of the whole log. Without such an instant, the
+log is read from its first record ever by the normal rule.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def settle_log(
     needed_us: int, first_offset: Callable[[int], int], read: ReadCtis, partition: int, partitions: int, *, step_us: int = SECOND_US
 ) -> LogStart:
     """
-    Return the start of a log, one partition of *partitions*, of which all events with s >= *needed_us* (X) are needed. *first_offset*
+    Return the start of a log, one partition of *partitions*, of which all events from *needed_us* on are needed. *first_offset*
     returns the first offset whose timestamp is not below an instant.
     """
     read_to = first_offset(needed_us)
@@ -46,7 +46,7 @@ def settle_log(
 
 
 def is_settled(ctis: Iterable[tuple[int, Cti]], start_us: int, partition: int, partitions: int) -> bool:
-    """Return whether each channel of the newest roster among *ctis* has a whole CTI with c >= *start_us* there."""
+    """Return whether each channel of the newest roster among *ctis* has a whole CTI there that promises *start_us* or more."""
     begun, settled = set[int](), set[int]()
     roster: Roster | None = None
     for _, cti in ctis:

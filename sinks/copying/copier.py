@@ -151,7 +151,7 @@ class Copier(threading.Thread):
         self._stopping = threading.Event()
         self.positions: Mapping[int, int] = dict.fromkeys(partitions, 0)
         self.counts = {"rows": 0, "batches": 0, "refused": 0, "retries": 0}
-        # By partition: the last progress that the store has told, and the results at or above it that it has refused.
+        # By partition: the last progress that the store has answered with, and the results at or above it that it has refused.
         self._known: dict[int, int] = {}
         self._refused: dict[int, set[int]] = {partition: set() for partition in partitions}
         self.wait: Wait | None = None

@@ -105,7 +105,7 @@ class Results:
         self._request, self._stopped = request, threading.Event()
         self.name, self.source = request.name, _choose_source(request, source)
         if request.follow and self.source not in (TOPIC, FILES):
-            what, fix = "rows of a table have no numbers by which new ones could be told", "follow the topic that feeds it"
+            what, fix = "rows of a table have no numbers by which new ones could be recognized", "follow the topic that feeds it"
             raise SettingError(what, code="TG-READ-SOURCE", where="follow", fix=fix, example='source="topic"')
         if request.with_time is not None and self.source != TOPIC:
             what, fix = f"{self.source} does not have the System.Timestamp of each result", "leave with_time out, or read the topic"

@@ -162,7 +162,7 @@ class StoreError(TidegateError):
 
 
 class StoreLocked(UnreachableError):
-    """A store answers, and something else keeps it from writing. It is told by ``fix`` how to find that."""
+    """A store answers, and something else keeps it from writing. ``fix`` says how to find that."""
 
     default_code = "TG-STORE-LOCKED"
 

@@ -1,8 +1,8 @@
 """
 Imports of libraries without what they bring along and no command of ours needs: a command at the prompt starts in half the time.
 
-- pyarrow looks for pandas when the first array is made, to see whether it was given a series. It is told that there is none. Whoever
-  imports pandas later, an extension of the user for example, gets it, and pyarrow is told of it.
+- pyarrow looks for pandas when the first array is made, to see whether it was given a series. It finds that there is none. Whoever
+  imports pandas later, an extension of the user for example, gets it, and pyarrow finds it then.
 - pyarrow.compute writes a page of documentation for each of its 280 functions, from the documentation of their options.
 - structlog imports rich for tracebacks in color, which logs here never have. It and Kafka's client import asyncio for programs that use it.
 - The client of Redis imports OpenTelemetry, if that is installed, for metrics of its own.

@@ -1,7 +1,7 @@
 """
 A stranger's records in an ordered or result topic: every reader passes over them (:mod:`ordering.protocol.foreign`).
 
-They are counted, and the first of each partition is told in a warning with its place. ``tidegate verify`` reports them as extra. This is
+They are counted, and a warning names the place of the first of each partition. ``tidegate verify`` reports them as extra. This is
 the only search for a record that cannot be read; records are looked through only after decoding them together has failed.
 """
 
@@ -26,7 +26,7 @@ FIX: Final = "let only the job that owns the topic write to it (docs/operate/sec
 _SHOWN = 20
 
 _log = get_logger("kafka.reader")
-# The partitions whose strangers this process has told of.
+# The partitions about whose strangers this process has warned.
 _told: set[tuple[str, int]] = set()
 
 

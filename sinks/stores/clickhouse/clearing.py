@@ -1,7 +1,7 @@
 """
 Deletes what results have made of a table, for ``tidegate reset --rows``: all of its rows, then the table of their progress.
 
-Law: nothing is deleted if another topic has its progress there: its rows could not be told apart from these. The progress goes last, so a
+Law: nothing is deleted if another topic has its progress there: nothing distinguishes its rows from these. The progress goes last, so a
 call that was cut off is seen to have something left to do.
 """
 

@@ -31,7 +31,7 @@ def find_table(catalog: Catalog, settings: TableSettings) -> Table | None:
 
 
 def look_up(settings: TableSettings, where: str) -> Table | None:
-    """Return the table, None if there is none, without making anything. Raises StoreError, UnreachableError: it cannot be told."""
+    """Return the table, None if there is none, without making anything. Raises StoreError, UnreachableError: the catalog does not say."""
     with translate_errors(where):
         # Without this property the client makes the tables of an SQL catalog at once.
         catalog = open_catalog(settings, init_catalog_tables="false")

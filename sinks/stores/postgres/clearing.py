@@ -1,7 +1,7 @@
 """
 Deletes what results have made of a table, for ``tidegate reset --rows``: all of its rows, and the progress of the topic.
 
-Law: both go in one transaction, and only if no other topic has its progress in the table: its rows could not be told apart from these.
+Law: both go in one transaction, and only if no other topic has its progress in the table: nothing distinguishes its rows from these.
 """
 
 from __future__ import annotations

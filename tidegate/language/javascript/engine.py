@@ -24,7 +24,7 @@ import _quickjs
 SOURCE_CHARACTERS_MAX = 262_144
 # How deep a script may call itself, as bytes of the engine's stack: some hundreds of calls.
 _STACK_BYTES = 2**20
-# Code of our own stands on lines behind this one, so that a place in a script can be told from one in it.
+# Code of our own stands on lines behind this one, so that a place in a script is never taken for one in it.
 _LINES_MAX = SOURCE_CHARACTERS_MAX + 1
 _BEHIND = "\n" * _LINES_MAX
 _FRAME = re.compile(r"<input>:(\d+)")

@@ -18,7 +18,7 @@ import numpy as np
 from ordering.arrays import Ints
 from tidegate.ordered_topic.events import OrderedEvents
 
-# Contradicting copies that are told with their place; the others are counted.
+# Contradicting copies that are reported with their place; the others are counted.
 SHOWN_COPIES = 20
 # Blocks with copies are read together if no more blocks lie between them: a new read costs as much as some thousand events.
 _NEAR_BLOCKS = 16

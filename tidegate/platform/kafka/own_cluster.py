@@ -3,7 +3,7 @@ Whether the brokers that answer are those of this folder's embedded stack. A set
 of a Kafka that has ended.
 
 Law: while the Kafka or the Valkey of this folder runs, a command that reaches another cluster says so, once in a process, and deletes
-nothing there. The clusters are told apart by their ids, not by addresses, of which a server has several.
+nothing there. Clusters are distinguished by their ids, not by addresses, of which a server has several.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class UnreadAge:
             if end > least and (not seen or end > seen[-1][1]):
                 seen.append((now_s, end))
             if len(seen) > _ENDS_MAX:
-                # The oldest stays, since its age is told.
+                # The oldest stays, since its age is shown.
                 del seen[1:-1:2]
 
     def age_s(self, read: Positions) -> float:

@@ -2,7 +2,7 @@
 The newest records of a topic, or those from an instant on, then those that come.
 
 Law: what is found comes in the offset order of each partition, by rising timestamps among partitions. Repetitions are left out, and
-counted. Of the newest records none is missing, unless too many were searched in vain, which is told. Nothing on the brokers changes.
+counted. Of the newest records none is missing, unless too many were searched in vain, which is said. Nothing on the brokers changes.
 """
 
 from __future__ import annotations
