@@ -4,23 +4,26 @@ A result, and the events from which it was made.
 Law: it only reads. The events of a result are those within the query's look-back before it whose fields equal the columns that the result
 takes over from them (:mod:`query.plan.origins`), of its key if the query has OVER. They may be too many: conditions of the query are not
 applied, and a key that comes from several input partitions has a result for each. Each result of another query among them is traced in
-turn.
+turn. Of reference data the versions are named that are there now and valid at the times of these events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError, SettingError
 from ordering.protocol.wire import Flag
-from ordering.ticks import NEVER, TICK_MIN, format_tick
+from ordering.ticks import INFINITY, NEVER, TICK_MIN, format_tick
 from query.config import Partition
 from query.output_plan import find_plan
 from query.plan.nodes import UNBOUNDED, Plan
+from query.reference.files import versions_of
+from query.trace.rows import row_at, rows_of, shown, text_of
 from query.verify.because import Condition, conditions_of, payload_of
 from query.verify.rows import ResultRow
 from tidegate.ordered_topic.compare.sides import make_side
@@ -70,9 +73,29 @@ class InputTrace:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        since = None if self.since_us is None else format_tick(self.since_us)
         events = [event.to_json() for event in self.events]
-        return {"input": self.input, "since": since, "where": list(self.conditions), "count": self.count, "events": events}
+        span = {"since": None if self.since_us is None else format_tick(self.since_us), "where": list(self.conditions)}
+        return {"input": self.input, **span, "count": self.count, "events": events}
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTrace:
+    """The versions of a reference table that were valid at the times of a result's events: the file, and the instant since when."""
+
+    table: str
+    versions: tuple[tuple[int, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "versions": [
+                {"file": file, "since": None if begins_us == NEVER else format_tick(begins_us)} for begins_us, file in self.versions
+            ],
+        }
+
+    def in_words(self) -> str:
+        versions = [f"{file}{'' if begins_us == NEVER else f', valid since {format_tick(begins_us)}'}" for begins_us, file in self.versions]
+        return f"looked up in {self.table}: {'; '.join(versions) or 'no version is there'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +108,13 @@ class ResultTrace:
     system_us: int
     key: str | None
     value: Any
-    inputs: tuple[InputTrace, ...] = field(default_factory=tuple)
+    inputs: tuple[InputTrace, ...]
+    references: tuple[ReferenceTrace, ...]
 
     def to_json(self) -> dict[str, Any]:
         members = {"output": self.output, "place": self.place, "seq": self.seq, "system_timestamp": format_tick(self.system_us)}
-        return {**members, "key": self.key, "value": self.value, "inputs": [each.to_json() for each in self.inputs]}
+        inputs, references = [each.to_json() for each in self.inputs], [each.to_json() for each in self.references]
+        return {**members, "key": self.key, "value": self.value, "inputs": inputs, "references": references}
 
 
 class Tracer:
@@ -113,7 +138,7 @@ class Tracer:
         if starts[topic, partition] <= offset < ends[topic, partition]:
             with RangeReader(self._kafka, topic, partition, headers=True) as reader:
                 for records in reader.read(offset, offset + 1):
-                    for row in _rows(decode(records, topic, partition).events, topic, partition):
+                    for row in rows_of(decode(records, topic, partition).events, topic, partition):
                         return self._trace(output, row, ())
         fix = f"tidegate peek {topic} shows the results that are there"
         raise RefusedError("there is no result at that place", code="TG-EXPLAIN-RESULT", where=f"{topic}-{partition}@{offset}", fix=fix)
@@ -124,7 +149,7 @@ class Tracer:
         side, found = make_side("A", self._admin, self._kafka, topic, at_us), list[ResultRow]()
         for partition in range(topic.partitions):
             for piece in PartitionWalk(side, partition).run(at_us + 1):
-                rows = _rows(piece.events, topic.name, partition)
+                rows = rows_of(piece.events, topic.name, partition)
                 found += [row for row in rows if row.system_us == at_us and (key is None or row.key == key.encode())]
         return [self._trace(output, row, ()) for row in found[:TRACED_MAX]]
 
@@ -143,7 +168,18 @@ class Tracer:
     def _trace(self, output: str, row: ResultRow, above: tuple[str, ...]) -> ResultTrace:
         plan = self._plan_of(output)
         inputs = tuple(self._input_trace(plan, name, row, (*above, output)) for name in plan.inputs)
-        return ResultTrace(output, row.place, row.seq, row.system_us, _text(row.key), _shown(row.value), inputs)
+        references = tuple(self._reference_trace(plan, name, row.system_us) for name in plan.references)
+        return ResultTrace(output, row.place, row.seq, row.system_us, text_of(row.key), shown(row.value), inputs, references)
+
+    def _reference_trace(self, plan: Plan, name: str, until_us: int) -> ReferenceTrace:
+        since_us = NEVER if plan.lookback_us == UNBOUNDED else until_us - plan.lookback_us
+        versions: list[tuple[int, str]] = []
+        # A table may have no file any more.
+        with suppress(RefusedError):
+            versions = [(begins_us, str(path)) for begins_us, path in versions_of(self._settings.references[name])]
+        ends = [begins_us for begins_us, _ in versions[1:]] + [INFINITY]
+        valid = [version for version, end_us in zip(versions, ends, strict=True) if version[0] <= until_us and end_us > since_us]
+        return ReferenceTrace(name, tuple(valid))
 
     def _input_trace(self, plan: Plan, name: str, row: ResultRow, above: tuple[str, ...]) -> InputTrace:
         is_result = name not in self._settings.inputs
@@ -171,7 +207,7 @@ class Tracer:
         origin = "" if is_result else self._origin(name, int(header["number"]), int(header["offset"]))
         made_from = self._trace(name, row, above) if is_result and place < TRACED_MAX and name not in above else None
         times = row.system_us, int(header["event_time_us"])
-        return TracedEvent(row.place, origin, row.seq, *times, policies, _text(row.key), _shown(row.value), made_from)
+        return TracedEvent(row.place, origin, row.seq, *times, policies, text_of(row.key), shown(row.value), made_from)
 
     def _origin(self, name: str, number: int, offset: int) -> str:
         """Return the place of an event's raw record, by the roster of its input."""
@@ -195,16 +231,6 @@ def require_output(settings: Settings, name: str) -> str:
     raise SettingError(f"there is no output {name}", code="TG-SETTING-NAME", where="OUTPUT", fix=fix)
 
 
-def _rows(events: OrderedEvents, topic: str, partition: int) -> Iterator[ResultRow]:
-    for index in range(len(events)):
-        yield _row(events, index, topic, partition)
-
-
-def _row(events: OrderedEvents, index: int, topic: str, partition: int) -> ResultRow:
-    times = int(events.seq[index]), int(events.system_us[index])
-    return ResultRow(*times, events.key[index].as_py(), events.value[index].as_py(), f"{topic}-{partition}@{int(events.log_offset[index])}")
-
-
 def _chosen(
     events: OrderedEvents,
     topic: str,
@@ -219,15 +245,6 @@ def _chosen(
     for index in in_time.nonzero()[0].tolist():
         if key is not None and (events.key[index].as_py() or b"") != key:
             continue
-        row = _row(events, index, topic, partition)
+        row = row_at(events, index, topic, partition)
         if all(condition.holds(payload_of(row.value)) for condition in conditions):
             yield row, fields[index]
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")
-
-
-def _shown(value: bytes | None) -> Any:
-    payload = payload_of(value)
-    return payload if payload is not None else _text(value)

@@ -1,7 +1,7 @@
 """
-An event forward: its place and number in the ordered topic, and the windows of the queries over it that it went into.
+An event forward: its place and number in the ordered topic, and the windows and results that it went into.
 
-Law: what is returned stands in the topic, or follows from the script. The event is searched from the least time on that the policies can
+Law: what is returned stands in the topics, or follows from the scripts. The event is searched from the least time on that the policies can
 have given it.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +16,33 @@ import numpy as np
 
 from ingest.commands.journal import plan_for_journal
 from ordering.ticks import MILLISECOND_US, format_tick
-from query.output_plan import find_plan, window_of
+from query.trace.onward import OnwardOutput, OnwardTracer
+from query.trace.rows import row_at
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
 
-# Of more windows the first and the last are named.
-_WINDOWS_MAX = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The results of an output that an event went into: the ends of its windows, or none if the query has no such windows."""
-
-    output: str
-    ends_us: tuple[int, ...]
-
-    @property
-    def in_words(self) -> str:
-        if not self.ends_us:
-            return f"{self.output} reads it"
-        ends = [format_tick(us) for us in self.ends_us]
-        shown = ends if len(ends) <= _WINDOWS_MAX else [*ends[:2], "...", ends[-1]]
-        return f"{self.output}: the window{'s' if len(ends) > 1 else ''} ending at {', '.join(shown)}"
-
 
 @dataclass(frozen=True, slots=True)
 class ForwardTrace:
-    """Where an event went: its place and seq in the ordered topic, its system timestamp, and the windows of queries."""
+    """Where an event went: its place and seq in the ordered topic, its system timestamp, and the outputs that it went into."""
 
     place: str
     channel: int
     seq: int
     system_us: int
-    windows: tuple[Windows, ...]
+    outputs: tuple[OnwardOutput, ...]
 
     def to_json(self) -> dict[str, Any]:
         members = {"place": self.place, "channel": self.channel, "seq": self.seq, "system_timestamp": format_tick(self.system_us)}
-        outputs = [{"output": each.output, "window_ends": [format_tick(us) for us in each.ends_us]} for each in self.windows]
-        return {**members, "outputs": outputs}
+        return {**members, "outputs": [each.to_json() for each in self.outputs]}
 
     def lines(self) -> Iterator[str]:
         """Yield the trace in words."""
         yield f"It is {self.place}, seq {self.seq:,} of channel {self.channel}, at {format_tick(self.system_us)}."
-        yield from (f"  {each.in_words}" for each in self.windows)
+        for each in self.outputs:
+            yield from each.lines("  ")
 
 
 def trace_event(settings: Settings, admin: Admin, folder: Path, name: str, partition: tuple[str, int], place: int) -> ForwardTrace | None:
@@ -85,10 +66,9 @@ def trace_event(settings: Settings, admin: Admin, folder: Path, name: str, parti
                 rows = np.flatnonzero((events.number == number) & (events.fields["offset"] == place))
                 if len(rows):
                     row = int(rows[0])
-                    system_us = int(events.system_us[row])
-                    windows = tuple(_windows_of(settings, admin, folder, name, system_us))
-                    found = f"{topic}-{output}@{int(events.log_offset[row])}"
-                    return ForwardTrace(found, number, int(events.seq[row]), system_us, windows)
+                    found = row_at(events, row, topic, output)
+                    outputs = tuple(OnwardTracer(settings, admin, folder).follow(name, found))
+                    return ForwardTrace(found.place, number, found.seq, found.system_us, outputs)
     return None
 
 
@@ -98,17 +78,3 @@ def _stamp_ms(kafka: Any, partition: tuple[str, int], offset: int) -> int:
             if len(records):
                 return int(records.timestamp_ms[0])
     return -1
-
-
-def _windows_of(settings: Settings, admin: Admin, folder: Path, name: str, system_us: int) -> Iterator[Windows]:
-    for output, table in settings.outputs.items():
-        topic = table.topic or output
-        plan = find_plan(settings, table, folder, partial(admin.find, topic))
-        if plan is None or name not in plan.inputs:
-            continue
-        ends: tuple[int, ...] = ()
-        if (window := window_of(plan)) is not None:
-            at = np.array([system_us], dtype=np.int64)
-            first, last = int(window.first_end(at)[0]), int(window.last_end(at)[0])
-            ends = tuple(range(first, last + 1, window.hop_us))
-        yield Windows(output, ends)

@@ -41,6 +41,11 @@ SCRIPT = """
 SELECT car, System.Timestamp() AS minute_end, COUNT(*) AS fixes, AVG(speed) AS speed
 INTO rides FROM taxis TIMESTAMP BY at OVER car GROUP BY car, TumblingWindow(minute, 1)
 """
+# Over the results of that, with a table of which there are three versions.
+BUSY = """
+SELECT rides.car, owners.owner, System.Timestamp() AS span_end, SUM(rides.fixes) AS fixes
+INTO busy FROM rides JOIN owners ON rides.car = owners.car GROUP BY rides.car, owners.owner, TumblingWindow(minute, 2)
+"""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,13 @@ reorder = "5s"
 topic = "{topic}.rides"
 files = "out/rides"
 query = "rides.sql"
+
+[outputs.busy]
+topic = "{topic}.busy"
+query = "busy.sql"
+
+[references.owners]
+path = "owners-{{date}}T{{time}}.csv"
 """
     bootstrap = shared_stack.bootstrap
     create(bootstrap, topic, 2)
@@ -112,6 +124,10 @@ query = "rides.sql"
         space.script("rides.sql", SCRIPT)
         space.start("ingest", "taxis", "--until-end").finish()
         space.start("query", "rides.sql").finish()
+        for time_of_day in ("07-00", "08-03", "09-00"):
+            (folder / f"owners-2026-01-05T{time_of_day}.csv").write_text("car,owner\na,Ann\nb,Bob\nc,Cem\n")
+        space.script("busy.sql", BUSY)
+        space.start("query", "busy.sql").finish()
         # As after a writer that failed: its last results are there again.
         results = [m for m in records(bootstrap, f"{topic}.rides") if m.value() and m.value()[:1] == b"{"]
         copies = [
@@ -190,11 +206,48 @@ def test_a_result_is_explained_by_its_events_and_an_event_by_its_results(chain: 
     judged, went = map(json.loads, forward.stdout.splitlines())
     assert judged["verdict"] == "adjusted"
     assert (went["forward"]["place"], went["forward"]["seq"]) == (late[0]["place"], late[0]["seq"])
-    assert went["forward"]["outputs"] == [{"output": "rides", "window_ends": ["2026-01-05T08:03:00Z"]}]
+    [rides] = went["forward"]["outputs"]
+    assert (rides["output"], rides["window_ends"]) == ("rides", ["2026-01-05T08:03:00Z"])
+    assert sorted((each["seq"], each["value"]["speed"]) for each in rides["results"]) == sorted(
+        (each["seq"], each["value"]["speed"]) for each in minutes
+    )
     none = chain.tidegate("explain", "rides", "--key", "b", "--at", "2026-01-05T09:00:00Z")
     assert (none.returncode, none.stdout) == (1, "no result of rides is like that\n")
     gone = chain.tidegate("explain", f"{chain.topic}.rides-0@99999")
     assert "TG-EXPLAIN-RESULT" in gone.stderr
+
+
+def test_an_event_is_followed_through_chained_queries_and_back(chain: Chain) -> None:
+    """
+    From an event to its minute, and on to the two minutes of that; from there back to the event, with the versions of the table that were
+    valid meanwhile. What one way names, the other way names too. Level 3.
+    """
+    place = f"{chain.topic}-0@63"
+    done = chain.tidegate("explain", "taxis", place, "--forward", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    [rides] = json.loads(done.stdout.splitlines()[1])["forward"]["outputs"]
+    own = [each for each in rides["results"] if each["value"]["car"] == "a"]
+    assert own == rides["results"] != []
+    busy = [result for each in own for output in each["outputs"] for result in output["results"]]
+    assert {(each["value"]["car"], each["value"]["owner"], each["system_timestamp"]) for each in busy} == {
+        ("a", "Ann", "2026-01-05T08:04:00Z")
+    }
+    shown = {f"{each['topic']}-{each['partition']}@{each['offset']}": each for each in chain.peek(f"{chain.topic}.busy", "--limit", "100")}
+    for each in busy:
+        assert (each["seq"], each["value"]) == (shown[each["place"]]["seq"], shown[each["place"]]["value"])
+        back = chain.tidegate("explain", each["place"], "--format", "json")
+        assert back.returncode == 0, back.stderr
+        trace = json.loads(back.stdout)
+        minutes = trace["inputs"][0]["events"]
+        assert {one["place"] for one in own} <= {one["place"] for one in minutes}
+        assert place in {event["origin"] for one in minutes if "made_from" in one for event in one["made_from"]["inputs"][0]["events"]}
+        files = [(version["file"][-20:], version["since"]) for version in trace["references"][0]["versions"]]
+        assert files == [("2026-01-05T07-00.csv", "2026-01-05T07:00:00Z"), ("2026-01-05T08-03.csv", "2026-01-05T08:03:00Z")]
+    said = chain.tidegate("explain", busy[0]["place"]).stdout
+    assert re.search(r"looked up in owners: .*08-03.csv, valid since 2026-01-05T08:03:00Z", said)
+    # An output that has no results yet.
+    early = chain.tidegate("explain", "taxis", f"{chain.topic}-0@149", "--forward")
+    assert "rides: the window ending at 2026-01-05T08:05:00Z" in early.stdout
 
 
 def test_dead_letters_are_shown_with_reason_and_origin(chain: Chain) -> None:

@@ -39,7 +39,7 @@ def explain(
     where: Annotated[str | None, typer.Option(help="Instead of places: records of which this is true, as in \"order_id = 'o-1'\".")] = None,
     key: Annotated[str | None, typer.Option(help="Records with this key: with OVER of their substream, else of Kafka.")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME", help="Of an output: the results of this System.Timestamp.")] = None,
-    forward: Annotated[bool, typer.Option("--forward", help="Also where events went: their seq, and the windows of queries.")] = False,
+    forward: Annotated[bool, typer.Option("--forward", help="Also where events went: their seq, windows and results.")] = False,
     start: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +108,8 @@ def _trace_lines(trace: ResultTrace, margin: str) -> Iterator[str]:
     yield f"{margin}{trace.place}: the result{key} at {format_tick(trace.system_us)}, seq {trace.seq:,}: {_json(trace.value)}"
     for each in trace.inputs:
         yield from _input_lines(each, margin + "  ")
+    for table in trace.references:
+        yield f"{margin}  {table.in_words()}"
 
 
 def _input_lines(trace: InputTrace, margin: str) -> Iterator[str]:
