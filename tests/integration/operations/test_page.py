@@ -15,6 +15,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
 
-from ordering.ticks import format_tick
+from ordering.ticks import format_tick, parse_tick
 from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.integration
@@ -45,6 +46,8 @@ SCRIPT = (
 )
 # Of twenty records: every policy has something to do. 3 s behind is out of order, 50 s is late, and 90 s ahead is early.
 BEHIND = {5: 3.0, 11: 50.0, 17: -90.0}
+# Ten thousand events a second, in waves; and how old the newest of them may be on the page: it asks every three seconds.
+WAVE, WAVE_S, FRESH_S = 2_000, 0.2, 8.0
 PAGES = "pipeline", "time", "why", "event", "messages", "tune", "history"
 
 
@@ -552,6 +555,50 @@ def test_every_figure_of_the_page_is_in_the_answer_of_its_command(pipeline: Pipe
         while wrong := differences():
             assert time.monotonic() < deadline_s, wrong
     assert {"state", "events_per_s", "lag", "watermark", "watermark_delay_s", "count", "looked_at", "complete", "due", "moved"} <= kinds
+
+
+def test_ten_thousand_events_a_second_are_drawn_as_they_come(pipeline: Pipeline, tab: Watched) -> None:
+    """
+    While they come, *Time* shows events of seconds ago, in no more than 2,000 points, and *Pipeline* their rate. Both tabs stay quiet.
+
+    How smoothly is measured by ``benchmarks/page.py``, since a machine that runs tests has no time of its own.
+    """
+    end, sent = threading.Event(), [0]
+
+    def flood() -> None:
+        began_s, wave = time.monotonic(), 0
+        while not end.wait(max(began_s + wave * WAVE_S - time.monotonic(), 0)):
+            first, size = wave * WAVE, range(WAVE)
+            produce(pipeline.stack.bootstrap, pipeline.topic, [Sent(at % 3, 300 + (first + at) * WAVE_S / WAVE) for at in size])
+            wave += 1
+            sent[0] = wave
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    other = tab.page.context.new_page()
+    try:
+        other.goto(f"{pipeline.origin}/pipeline")
+        page = tab.go("/time?name=cars")
+        picture, told = page.get_by_role("img", name="Arrival across, event time up"), page.get_by_role("status")
+        picture.focus()
+
+        def behind_s() -> float:
+            """Return how long before the newest event that was sent the newest one that is drawn arrived."""
+            page.keyboard.press("End")
+            arrived = re.search(r"arrived (\S+Z)", told.inner_text())
+            newest_ms = START_MS + (300 + sent[0] * WAVE_S) * 1_000
+            return newest_ms / 1e3 - parse_tick(arrived[1]) / 1e6 if arrived else 1e9
+
+        until(lambda: sent[0] * WAVE_S > 10 and behind_s() < FRESH_S, f"events of the last {FRESH_S} s", 120)
+        label = picture.get_attribute("aria-label") or ""
+        counts = [int(count) for count in re.findall(r"(\d+) (?:in order|late|out of order)", label)]
+        assert 1_000 < sum(counts) <= 2_000, label
+        rate = other.get_by_role("row", name="ingest cars").locator("[data-figure*=events_per_s]")
+        until(lambda: float(rate.get_attribute("data-value") or 0) > 1_000, "the rate of the newest minute", 120)
+    finally:
+        end.set()
+        thread.join()
+        other.close()
 
 
 def find_figure(answers: dict[tuple[str, ...], Any], pipeline: Pipeline, command: str, path: list[Any]) -> Any:
