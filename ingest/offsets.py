@@ -114,6 +114,14 @@ def parse_partition(name: str) -> Partition:
     return topic, int(number)
 
 
+class ChangedRange(NamedTuple):
+    """What lies between two offsets of a partition."""
+
+    partition: Partition
+    start: PlannedPosition
+    end: PlannedPosition
+
+
 @dataclass(frozen=True, slots=True)
 class IngestOffset:
     """The positions of all input partitions."""
@@ -142,12 +150,12 @@ class IngestOffset:
         joins = {parse_partition(name): PartitionJoin(*join) for name, join in stored["joins"].items()}
         return cls(positions, bool(stored["final"]), joins)
 
-    def ranges_to(self, end: IngestOffset, *, with_empty: bool = False) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
+    def ranges_to(self, end: IngestOffset, *, with_empty: bool = False) -> Iterator[ChangedRange]:
         """
-        Yield partition, start and end of each range between this offset and *end*: one for each partition that changes, or *with_empty* for
-        all. A partition that joins there has an empty range.
+        Yield each range between this offset and *end*: one for each partition that changes, or *with_empty* for all. A partition that joins
+        there has an empty range.
         """
         for partition, last in sorted(end.partitions.items()):
             first = self.partitions.get(partition, last)
             if with_empty or first != last or end.is_final != self.is_final or partition not in self.partitions:
-                yield partition, first, last
+                yield ChangedRange(partition, first, last)

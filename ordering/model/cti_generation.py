@@ -20,7 +20,7 @@ from ordering.model.batch_time import BatchTime
 from ordering.model.events import Outflow
 from ordering.model.judging import JudgedBatch
 from ordering.model.settings import ModelSettings
-from ordering.model.state import State
+from ordering.model.state import ChannelPromise, LastPromise, State
 from ordering.model.verdicts import TimelineWalk
 from ordering.model.watermark import events_watermark_of
 from ordering.policies import Generation, Shape
@@ -97,7 +97,7 @@ def _has_facts_at_end(judged: JudgedBatch) -> bool:
 
 def _readers_wait(settings: ModelSettings, state: State) -> bool:
     """Return whether readers wait for the newest roster, or for the first CTI of a partition that joins."""
-    if any(version != settings.roster.version for _, _, version in state.promises.values()):
+    if any(promise.roster_version != settings.roster.version for promise in state.promises.values()):
         return True
     return settings.joined_us > NEVER and not state.promises
 
@@ -221,14 +221,14 @@ class Punctuator:
         """Return the CTIs of *point*, without those that repeat their channel's last promise."""
         ctis, start = [], state.output_start
         for channel in self._channels:
-            promise = state.c, int(state.seq[channel]), self._roster.version
+            promise = ChannelPromise(state.c, int(state.seq[channel]), self._roster.version)
             if state.promises.get(channel) == promise or (start is not None and state.c < start.start_us[channel]):
                 continue
             state.promises[channel] = promise
             ahead, largest_us = int(state.ahead_counts[channel] + skipped_later[channel]), int(state.largest_us[channel])
             if channel == self._channels[0]:
-                state.last_promise = state.c, promise[1], ahead, largest_us
-            numbers = state.c, promise[1], ahead, point.next_offset, point.arrival_us, largest_us
+                state.last_promise = LastPromise(state.c, promise.n, ahead, largest_us)
+            numbers = state.c, promise.n, ahead, point.next_offset, point.arrival_us, largest_us
             ctis.append(Cti(self._number, channel, *numbers, self._roster, point.cause))
         return ctis
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,6 +63,23 @@ class OutputStart:
     skip_counts: Ints
 
 
+class ChannelPromise(NamedTuple):
+    """What a channel's last CTI promises: no later event lies below *c*, and *n* events were numbered before it."""
+
+    c: int
+    n: int
+    roster_version: int
+
+
+class LastPromise(NamedTuple):
+    """What a CTI says, to repeat it: of the *n* events *ahead* do not lie below *c*; the largest is at *largest_us*."""
+
+    c: int
+    n: int
+    ahead: int
+    largest_us: int
+
+
 @dataclass(slots=True)
 class State:
     """
@@ -77,8 +95,8 @@ class State:
         model_fingerprint: The settings of the model, as readable text.
         accepted_count: Events accepted so far, without end edges.
         last_point_us: The watermark at the last point at which CTIs were due (``Generation``).
-        promises: The last promise written to each output partition: c, n, roster version.
-        last_promise: c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state wrote one.
+        promises: The last promise written to each output partition.
+        last_promise: The promise of the first output partition's last CTI, if this state wrote one.
         pending_facts: Journaled facts that no CTI has carried yet.
         output_start: Where the output begins; None: at the first event, or all channels have passed it.
         totals: Counts saved for the caller that runs the model.
@@ -101,8 +119,8 @@ class State:
     model_fingerprint: str = ""
     accepted_count: int = 0
     last_point_us: int = NEVER
-    promises: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    last_promise: tuple[int, int, int, int] | None = None
+    promises: dict[int, ChannelPromise] = field(default_factory=dict)
+    last_promise: LastPromise | None = None
     pending_facts: tuple[Fact, ...] = ()
     output_start: OutputStart | None = None
     totals: dict[str, int] = field(default_factory=dict)
@@ -236,8 +254,8 @@ class State:
             timelines=timelines,
             seq=np.array(fields["seq"], dtype=np.int64),
             largest_us=np.array(fields["largest_us"], dtype=np.int64),
-            promises={partition: (c, n, version) for partition, c, n, version in fields["promises"]},
-            last_promise=None if last_promise is None else tuple(last_promise),
+            promises={partition: ChannelPromise(*promise) for partition, *promise in fields["promises"]},
+            last_promise=None if last_promise is None else LastPromise(*last_promise),
             pending_facts=tuple(Fact(*fact) for fact in fields["pending_facts"]),
             output_start=None if start is None else OutputStart(*(np.array(column, dtype=np.int64) for column in start)),
             ahead_counts=np.zeros(len(fields["seq"]), dtype=np.int64),

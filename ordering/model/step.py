@@ -30,7 +30,7 @@ from ordering.model.events import Batch, Counts, Dropped, Reason, Released, Step
 from ordering.model.judging import dropped_events, judge_batch
 from ordering.model.releasing import release_due
 from ordering.model.settings import ModelSettings
-from ordering.model.state import OutputStart, State
+from ordering.model.state import ChannelPromise, OutputStart, State
 from ordering.model.substream_lists import list_substreams
 from ordering.model.timelines import Timelines
 from ordering.policies import Generation, Policies, Shape
@@ -97,7 +97,7 @@ class Model:
 
     def state_from(self, start_us: int, next_offset: int) -> State:
         """
-        Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0. They are the events of a
+        Return a state that starts at *next_offset* and releases only events from *start_us* on, numbered from 0. They are the events of a
         run from the beginning, in the same order, under two conditions: *next_offset* is not above the first offset whose arrival time is
         *start_us* - early or later (the first offset if early is off), and the first batch has the maximum of all journaled estimates and
         imports up to there. A reorder of -1 tick has no such law.
@@ -123,7 +123,7 @@ class Model:
         for partition, cti in promises.items():
             state.output_start.start_us[partition], state.output_start.skip_counts[partition] = cti.c, cti.ahead
             state.seq[partition], state.largest_us[partition] = cti.n, cti.largest_us
-            state.promises[partition] = cti.c, cti.n, cti.roster.version
+            state.promises[partition] = ChannelPromise(cti.c, cti.n, cti.roster.version)
         return state
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> State:

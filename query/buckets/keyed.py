@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,14 @@ class _Stretch:
         )
 
 
+class _Rise(NamedTuple):
+    """A channel promises more from a place of the walk on."""
+
+    member: int
+    promise_us: int
+    place: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Walked:
     """A stretch that was walked, and the progress before it, microseconds."""
@@ -77,8 +85,8 @@ class _Walked:
     # The first place of the stretch.
     first: int
     moves: Moves
-    # Member, c and place of each rise of a channel.
-    rises: Sequence[tuple[int, int, int]]
+    # The rises of channels, in log order.
+    rises: Sequence[_Rise]
     # The instant that each substream, each of its timelines and each channel had reached.
     progress: Ints
     timelines: Ints
@@ -87,7 +95,7 @@ class _Walked:
     @property
     def last(self) -> int:
         """The last place at which something moved."""
-        places: list[int] = [self.first, *self.moves.place[-1:].tolist(), *(place for *_, place in self.rises)]
+        places: list[int] = [self.first, *self.moves.place[-1:].tolist(), *(rise.place for rise in self.rises)]
         return max(places)
 
 
@@ -105,14 +113,14 @@ class KeyedBucket(Bucket):
         self._is_joined: Mask = np.empty(0, dtype=np.bool_)
         # For each source whether its events move their timelines. Of results that is unknown before the first roster.
         self._moves_timelines: list[bool] = [over is None for over in self._overs]
-        # The ``c`` of each member at the place that the walk has reached.
+        # The instant that each member promises at the place that the walk has reached.
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
 
     @property
     def frontier_us(self) -> int:
-        """No later result has a System.Timestamp below this: the least c of all channels in the walk so far."""
+        """No later result has a System.Timestamp below this: the least promise of all channels in the walk so far."""
         least = min(self._channels_us[self._is_joined].tolist(), default=NEVER) if self._has_all_rosters else NEVER
         return min(INFINITY if self._ended else least, self._until_us)
 
@@ -198,7 +206,9 @@ class KeyedBucket(Bucket):
                 self._join(source_index, entry.roster)
         subs = [self._number_substreams(events) for events, _ in stretch.events]
         moves = self._moves(stretch, entries, subs).sort_by_place()
-        rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
+        rises = [
+            _Rise(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise
+        ]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if events.num_rows:
                 # Clock and position are not needed any longer: from here on the substream's order counts.
@@ -324,7 +334,7 @@ class KeyedBucket(Bucket):
         return frontiers
 
     def _prepare_due(self, source_index: int) -> pa.Table:
-        """Evaluate the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
+        """Evaluate the events that their substream has moved past, ordered by (system timestamp, input partition, offset); return them."""
         name = RetainedKind.WAITING.of(source_index)
         waiting = self._retention.rows(name)
         if waiting is None:
@@ -352,7 +362,7 @@ class KeyedBucket(Bucket):
         final_by, moves = np.full(len(ends), walked.first, dtype=np.int64), walked.moves
         for member in np.flatnonzero(self._is_joined).tolist():
             by_event = first_move(moves.take(np.flatnonzero(moves.member == member)), len(self._subs), ends, owner)
-            by_channel = first_rise(sorted((place, us) for number, us, place in walked.rises if number == member), ends)
+            by_channel = first_rise(sorted((rise.place, rise.promise_us) for rise in walked.rises if rise.member == member), ends)
             had_passed = np.maximum(walked.timelines[owner, member], walked.channels[member]) > ends
             final_by = np.maximum(final_by, np.where(had_passed, walked.first, np.minimum(by_event, by_channel)))
         return final_by

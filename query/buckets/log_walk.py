@@ -26,7 +26,7 @@ from ordering.ticks import INFINITY, NEVER
 
 @dataclass(frozen=True, slots=True)
 class CtiEntry:
-    """One statement of a CTI: the c of its channel, the watermark of the substream with this *key*, or a new roster."""
+    """One statement of a CTI: the instant that its channel promises, the watermark of the substream with this *key*, or a new roster."""
 
     # The clock of its record, microseconds.
     clock: int

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from ordering.ticks import NEVER, format_tick
@@ -171,11 +172,19 @@ def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: P
     )
 
 
-def present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, ReferenceFile]]:
-    """Yield the versions that there are now: table, from when on it is valid (microseconds), and its file."""
+class PresentVersion(NamedTuple):
+    """A version that there is now: from *effective_us* on, microseconds, *table* has the rows of *file*."""
+
+    table: str
+    effective_us: int
+    file: ReferenceFile
+
+
+def present_versions(settings: ReferenceTables) -> Iterator[PresentVersion]:
+    """Yield the versions that there are now."""
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
-            yield name, effective_us, path
+            yield PresentVersion(name, effective_us, path)
 
 
 def _hash(path: ReferenceFile) -> str:

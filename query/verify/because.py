@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -111,12 +111,14 @@ def _describe_events(
     conditions = conditions_of(plan, feed.input, row) if feed.payloads.name == "json" else []
     since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
     logs = [log for log in query.logs_of(bucket) if query.feeds[query.logs[log][0]] == feed]
+    wanted = _Wanted(row, since_us, conditions, by_key=plan.over is not None)
     found: list[tuple[int, str]] = []
     side = make_side("A", admin, query.kafka, admin.require(feed.topic), since_us)
     for log in logs:
         partition = query.logs[log][1]
         for piece in PartitionWalk(side, partition).run(row.system_us + 1):
-            found += _matching(piece.events, since_us, row, conditions, feed, partition, raw_places, by_key=plan.over is not None)
+            events = _find_events(piece.events, wanted)
+            found += [(int(piece.events.system_us[index]), _place_of(piece.events, index, feed, partition, raw_places)) for index in events]
     found.sort()
     span = f"until {format_tick(row.system_us)}" if since_us is None else f"from {format_tick(since_us)} to {format_tick(row.system_us)}"
     which = f" with {' and '.join(map(str, conditions))}" if conditions else ""
@@ -125,32 +127,33 @@ def _describe_events(
     return f"made from among the {len(found):,} events of {feed.topic} {span}{which}: {shown or 'none'}{more}"
 
 
-def _matching(
-    events: OrderedEvents,
-    since_us: int | None,
-    row: ResultRow,
-    conditions: Sequence[Condition],
-    feed: Feed,
-    partition: int,
-    raw_places: Mapping[str, RawPlace],
-    *,
-    by_key: bool,
-) -> Iterator[tuple[int, str]]:
-    offsets = events.fields["offset"]
+class _Wanted(NamedTuple):
+    """Which events may have made a result: those up to its time, with *by_key* of its key, on which *conditions* hold."""
+
+    row: ResultRow
+    # The first time that counts, microseconds; None: any.
+    since_us: int | None
+    conditions: Sequence[Condition]
+    by_key: bool
+
+
+def _find_events(events: OrderedEvents, wanted: _Wanted) -> Iterator[int]:
+    """Yield the rows of the events that may have made a result."""
+    row, since_us, conditions, by_key = wanted
     in_time = (events.system_us <= row.system_us) & (events.system_us >= (NEVER if since_us is None else since_us))
     for index in in_time.nonzero()[0].tolist():
         if by_key and (events.key[index].as_py() or b"") != (row.key or b"") and row.key is not None:
             continue
-        if conditions and not all(condition.holds(payload_of(events.value[index].as_py())) for condition in conditions):
-            continue
-        number, seq = int(events.number[index]), int(events.seq[index])
-        raw_place = raw_places.get(feed.input)
-        place = (
-            raw_place(number, int(offsets[index]))
-            if raw_place is not None and not feed.is_result
-            else f"{feed.topic}-{partition} row {seq}"
-        )
-        yield int(events.system_us[index]), place
+        if not conditions or all(condition.holds(payload_of(events.value[index].as_py())) for condition in conditions):
+            yield index
+
+
+def _place_of(events: OrderedEvents, index: int, feed: Feed, partition: int, raw_places: Mapping[str, RawPlace]) -> str:
+    """Return where an event comes from: its record in the raw topic, else its number in the topic that was read."""
+    raw_place = raw_places.get(feed.input)
+    if raw_place is not None and not feed.is_result:
+        return raw_place(int(events.number[index]), int(events.fields["offset"][index]))
+    return f"{feed.topic}-{partition} row {int(events.seq[index])}"
 
 
 def payload_of(value: bytes | None) -> Any:

@@ -29,7 +29,7 @@ from tidegate.platform.settings.tables.outputs import OutputSettings
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows or events with since <= s < until, microseconds; None: no limit."""
+    """The rows or events with a system timestamp in [since, until), microseconds; None: no limit."""
 
     since_us: int | None
     until_us: int | None

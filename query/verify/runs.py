@@ -144,7 +144,7 @@ def plan_runs(
     until_us: int | None,
 ) -> RunParts:
     """
-    Return the parts of the runs that have written results with *since_us* <= s < *until_us*, microseconds, None: no limit. If records of
+    Return the parts of the runs with results from *since_us* on and before *until_us*, microseconds, None: no limit. If records of
     the topics that they read or wrote are gone, they begin at a later instant. RefusedError: see :func:`query.start.recount.plan_recount`.
     """
     query = _Query(settings, admin, plans, requested)
@@ -312,7 +312,7 @@ def _plan_rest(query: _Query, since_us: int | None, refusal: RefusedError | None
         try:
             return plan_recount(query.settings, plans, admin, query.requested, from_us, known=known)
         except RefusedError as error:
-            # Events ahead of the first CTI that is left (s >= c) may have been deleted: a later instant needs fewer of them.
+            # Events that lie ahead of the first CTI that is left may have been deleted: a later instant needs fewer of them.
             if error.code != "TG-RETENTION" or step_us > _STEP_MAX_US:
                 raise
         from_us, step_us = from_us + step_us, 2 * step_us

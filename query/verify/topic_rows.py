@@ -31,7 +31,7 @@ class TopicPartition:
 
     side: Side
     partition: int
-    # Only rows with since <= s < until are compared, microseconds; None: no limit.
+    # Only rows with a System.Timestamp in [since, until) are compared, microseconds; None: no limit.
     since_us: int | None
     until_us: int | None
     digest: RowDigest = field(default_factory=RowDigest)
@@ -91,7 +91,7 @@ class TopicPartition:
 
     @property
     def c(self) -> int:
-        """The largest c of the topic's CTIs, microseconds: no later row is below it."""
+        """The largest instant that the topic's CTIs promise, microseconds: no later row is below it."""
         return max((channel.check.c for channel in self.summary.channels.values()), default=NEVER)
 
     def _is_due(self) -> bool:
@@ -148,7 +148,7 @@ class TopicPartition:
 
 
 def rows_between(rows: OrderedEvents, since_us: int | None, until_us: int | None) -> OrderedEvents:
-    """Return the rows with *since_us* <= s < *until_us*, microseconds; None: no limit."""
+    """Return the rows with a System.Timestamp in [*since_us*, *until_us*), microseconds; None: no limit."""
     if since_us is None and until_us is None:
         return rows
     first_us, end_us = NEVER if since_us is None else since_us, INFINITY if until_us is None else until_us

@@ -39,7 +39,7 @@ class Waiting:
             self._pieces.append((partition, events))
 
     def take_below(self, instant_us: int) -> Rows | None:
-        """Remove and return the results with s < *instant_us*, in their order; None if there are none."""
+        """Remove and return the results before *instant_us*, in their order; None if there are none."""
         if not len(self):
             return None
         events = OrderedEvents.concat([piece for _, piece in self._pieces])
@@ -70,7 +70,7 @@ def read_topic(
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Rows]:
     """
-    Yield the results with *since_us* <= s < *until_us*, microseconds (None: no limit), in pieces. With *follow* it goes on until the topic
+    Yield the results from *since_us* on and before *until_us*, microseconds (None: no limit), in pieces. With *follow* until the topic
     has ended, or *until_us* is passed, or *is_stopped*. If retention has deleted the beginning, all that is complete is read.
     """
     if since_us is None and any(admin.starts(topic.all_partitions).values()):

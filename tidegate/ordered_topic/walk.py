@@ -37,7 +37,7 @@ class TopicRange:
     # The first offset to read of each partition, and the offset after the last; empty if another reader reads.
     starts: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    # Only events with s >= this are accepted, microseconds; None: all.
+    # Only events from this system timestamp on are accepted, microseconds; None: all.
     start_us: int | None = None
     # The headers to put before each value.
     framed: Framed = ()
@@ -90,7 +90,7 @@ class PartitionWalk:
         return self.reader.roster
 
     def run(self, until_us: int | None = None, end: int | None = None) -> Iterator[WalkedPiece]:
-        """Yield the log in pieces, to its end, or before the log offset *end*, or until no event with s < *until_us* can come."""
+        """Yield the log in pieces, to its end, or before the log offset *end*, or until no event before *until_us* can come."""
         walked, partition = self._walked, self._partition
         end = walked.ends[partition] if end is None else end
         if self.position >= end or self.has_passed(until_us):
@@ -102,7 +102,7 @@ class PartitionWalk:
                     return
 
     def has_passed(self, until_us: int | None) -> bool:
-        """Return whether no event with s < *until_us* can come."""
+        """Return whether no event before *until_us* can come."""
         return until_us is not None and self.reader.frontier >= until_us
 
     def accept_records(self, records: Records) -> WalkedPiece:

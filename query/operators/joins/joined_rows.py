@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -81,27 +82,26 @@ def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[sl
     yield from cut(row_bytes, BUDGET.bytes) if len(row_bytes) else [slice(0, 0)]
 
 
-def meet_condition(
-    condition: Expr,
-    left: pa.Table,
-    right: pa.Table,
-    pairs: Pairs,
-    width: int,
-    left_bytes: Ticks,
-    right_bytes: Ticks,
-    geometries: Geometries | None = None,
-) -> Mask:
-    """
-    Return which pairs meet a condition; a pair on which it fails does not. Left rows have *width* columns; *geometries*: those of the two
-    sides that are known already.
-    """
+class JoinSides(NamedTuple):
+    """The rows that pairs are made of: left rows have *width* columns; the bytes are those of each row's texts."""
+
+    left: pa.Table
+    right: pa.Table
+    width: int
+    left_bytes: Ticks
+    right_bytes: Ticks
+
+
+def meet_condition(condition: Expr, sides: JoinSides, pairs: Pairs, geometries: Geometries | None = None) -> Mask:
+    """Return which pairs meet a condition; a pair on which it fails does not. *geometries*: those that are known already."""
+    left, right, width, left_bytes, right_bytes = sides
     lying, others = lying_of(condition, width)
     if lying:
         places, shapes = np.arange(len(pairs[0])), geometries or Geometries(left, right, width)
         for one in lying:
             places = places[one.holds(shapes, keep(pairs, places))]
         if others is not None:
-            places = places[meet_condition(others, left, right, keep(pairs, places), width, left_bytes, right_bytes)]
+            places = places[meet_condition(others, sides, keep(pairs, places))]
         met: Mask = np.zeros(len(pairs[0]), dtype=np.bool_)
         met[places] = True
         return met

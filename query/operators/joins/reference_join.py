@@ -21,7 +21,16 @@ import numpy as np
 import pyarrow as pa
 
 from query.columns.large_tables import text_bytes
-from query.operators.joins.joined_rows import add_keys, has_computed_keys, have_all_keys, join_rows, keys_of, meet_condition, portions
+from query.operators.joins.joined_rows import (
+    JoinSides,
+    add_keys,
+    has_computed_keys,
+    have_all_keys,
+    join_rows,
+    keys_of,
+    meet_condition,
+    portions,
+)
 from query.operators.joins.lying import Geometries, SideShapes, lying_of
 from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.near import NearRecords
@@ -159,8 +168,8 @@ class ReferenceTableJoin(InstantRows):
         """Return the pairs on which the other conditions of ON are true."""
         if self.node.residual is None:
             return pairs
-        width, row_bytes = len(self.node.left.columns), text_bytes(rows)
-        is_met = meet_condition(self.node.residual, rows, self._records, pairs, width, row_bytes, self._record_bytes, geometries)
+        sides = JoinSides(rows, self._records, len(self.node.left.columns), text_bytes(rows), self._record_bytes)
+        is_met = meet_condition(self.node.residual, sides, pairs, geometries)
         return pairs[0][is_met], pairs[1][is_met]
 
     def _keys(self, side: int) -> tuple[Expr, ...]:

@@ -31,6 +31,7 @@ from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from query.columns.large_tables import text_bytes
 from query.operators.joins.joined_rows import (
+    JoinSides,
     add_keys,
     has_computed_keys,
     have_all_keys,
@@ -358,8 +359,8 @@ class TemporalJoin(Operator):
         if self.node.residual is None:
             return pairs
         rows = pairs.left, pairs.right
-        bytes_of_sides = left.row_bytes, right.row_bytes
-        return pairs.select(meet_condition(self.node.residual, left.table, right.table, rows, self._width, *bytes_of_sides))
+        sides = JoinSides(left.table, right.table, self._width, left.row_bytes, right.row_bytes)
+        return pairs.select(meet_condition(self.node.residual, sides, rows))
 
     @property
     def _width(self) -> int:

@@ -7,7 +7,7 @@ at most.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psycopg
@@ -53,12 +53,17 @@ class QueryRefused(Exception):
     """The server refuses a query; the text is its message."""
 
 
-def read_validity(
-    connection: psycopg.Connection[Any], query: str, valid_from: str, valid_until: str | None, where: str
-) -> list[tuple[int, int | None, str]]:
+class ValidRow(NamedTuple):
+    """A row of a query as JSON, and the seconds since 1970, rounded up, from which on and until which it is valid (None: for ever)."""
+
+    from_s: int
+    until_s: int | None
+    row: str
+
+
+def read_validity(connection: psycopg.Connection[Any], query: str, valid_from: str, valid_until: str | None, where: str) -> list[ValidRow]:
     """
-    Return the rows of a query, always in the same order: each as the seconds since 1970, rounded up, from which on and until which the row
-    is valid (None: for ever), and the row as JSON. Raises QueryRefused; UnreachableError: the server does not answer.
+    Return the rows of a query, always in the same order. Raises QueryRefused; UnreachableError: the server does not answer.
     """
     instants = [
         sql.SQL("CASE WHEN isfinite(found.{0}) THEN ceil(extract(epoch FROM found.{0}))::bigint END").format(sql.Identifier(column))
@@ -73,7 +78,7 @@ def read_validity(
     try:
         with connection.transaction():
             connection.execute("SET TRANSACTION READ ONLY; SET LOCAL TIME ZONE 'UTC'")
-            return connection.execute(statement).fetchall()
+            return [ValidRow(*row) for row in connection.execute(statement)]
     except psycopg.Error as error:
         if error.sqlstate is None or error.sqlstate[:2] in ("08", "57", "53", "40"):
             with translate_errors(where):

@@ -36,5 +36,5 @@ def make_figures(
         "partitions": list(partitions),
         "events": sorted([*map(list, zip(*columns, strict=True)), *dropped], key=lambda event: event[0]),
         "steps": {str(number): steps for number, steps in stairs.steps.items()},
-        "ctis": stairs.ctis,
+        "ctis": [list(cti) for cti in stairs.ctis],
     }

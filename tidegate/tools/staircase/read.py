@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,16 @@ PREFETCH_BYTES = 2 * 2**20
 MOVED = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION
 
 
+class ShownCti(NamedTuple):
+    """A CTI of a picture, ordered by its arrival frontier."""
+
+    arrival_us: int
+    promise_us: int
+    # The roster number of its input partition.
+    number: int
+    cause: str
+
+
 @dataclass(frozen=True, slots=True)
 class Staircase:
     """Events as columns, thinned, and by roster number the steps of each input partition. Times are microseconds."""
@@ -50,8 +60,8 @@ class Staircase:
     # The roster number of each event's input partition, and its place there.
     number: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    # (arrival frontier, promise, roster number, cause) of CTIs, thinned.
-    ctis: list[tuple[int, int, int, str]] = field(default_factory=list)
+    # CTIs, thinned.
+    ctis: list[ShownCti] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +194,14 @@ def _clip(rises: list[tuple[int, int]], shown: Section) -> list[tuple[int, int]]
     return [(shown.from_us, before[-1]), *inside] if before else inside
 
 
-def _thin_ctis(ctis: Sequence[Cti], shown: Section) -> list[tuple[int, int, int, str]]:
+def _thin_ctis(ctis: Sequence[Cti], shown: Section) -> list[ShownCti]:
     """Return CTIs of a section, one of those that each input partition wrote at the same time into several output partitions."""
     first_us = max(shown.from_us, NEVER + 1)
     inside = (cti for cti in ctis if NEVER < cti.c < INFINITY and first_us <= cti.arrival_us < shown.until_us)
-    ordered = sorted({(cti.arrival_us, cti.c, cti.number, cti.cause.value) for cti in inside if shown.number in (None, cti.number)})
+    ordered = sorted({ShownCti(cti.arrival_us, cti.c, cti.number, cti.cause.value) for cti in inside if shown.number in (None, cti.number)})
     # An estimate is rare, and is what one looks for: all of them stay, up to the bound.
-    estimates = [cti for cti in ordered if cti[3] == Cause.IDLE.value][-CTIS_MAX:]
-    others = [cti for cti in ordered if cti[3] != Cause.IDLE.value]
+    estimates = [cti for cti in ordered if cti.cause == Cause.IDLE.value][-CTIS_MAX:]
+    others = [cti for cti in ordered if cti.cause != Cause.IDLE.value]
     return sorted(estimates + others[:: max(-(-len(others) // CTIS_MAX), 1)])
 
 

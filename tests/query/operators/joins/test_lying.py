@@ -55,9 +55,12 @@ def test_the_same_pairs_meet_it(
     pairs = tuple(numbers.ravel() for numbers in np.meshgrid(np.arange(len(places)), np.arange(len(areas)), indexing="ij"))
     sizes = np.ones(len(places), dtype=np.int64), np.ones(len(areas), dtype=np.int64)
     assert lying_of(condition, 2)[0]
-    found = joined_rows.meet_condition(condition, left, right, (pairs[0], pairs[1]), 2, *sizes)
+    found = joined_rows.meet_condition(condition, joined_rows.JoinSides(left, right, 2, *sizes), (pairs[0], pairs[1]))
     with patch.object(joined_rows, "lying_of", lambda condition, width: ([], condition)):
-        assert found.tolist() == joined_rows.meet_condition(condition, left, right, (pairs[0], pairs[1]), 2, *sizes).tolist()
+        assert (
+            found.tolist()
+            == joined_rows.meet_condition(condition, joined_rows.JoinSides(left, right, 2, *sizes), (pairs[0], pairs[1])).tolist()
+        )
 
 
 @given(
@@ -78,9 +81,9 @@ def test_the_same_pairs_are_near(
     pairs = tuple(numbers.ravel() for numbers in np.meshgrid(np.arange(len(lefts)), np.arange(len(rights)), indexing="ij"))
     sizes = np.ones(len(lefts), dtype=np.int64), np.ones(len(rights), dtype=np.int64)
     (lying,), _ = lying_of(condition, 2)
-    found = joined_rows.meet_condition(condition, left, right, (pairs[0], pairs[1]), 2, *sizes)
+    found = joined_rows.meet_condition(condition, joined_rows.JoinSides(left, right, 2, *sizes), (pairs[0], pairs[1]))
     with patch.object(joined_rows, "lying_of", lambda condition, width: ([], condition)):
-        due = joined_rows.meet_condition(condition, left, right, (pairs[0], pairs[1]), 2, *sizes)
+        due = joined_rows.meet_condition(condition, joined_rows.JoinSides(left, right, 2, *sizes), (pairs[0], pairs[1]))
     assert found.tolist() == due.tolist()
     geometries = Geometries(left, right, 2)
     near = NearRecords.of(lying, lying.of_side(geometries, 1).all()).pairs(lying.of_side(geometries, 0).all())
