@@ -384,6 +384,12 @@ def test_history_says_what_the_command_says(pipeline: Pipeline, tab: Watched) ->
     shown = page.request.get(f"{pipeline.origin}/api/history").json()
     assert shown["history"] == told
     expect(page.get_by_role("img", name="What happened, by time").locator("circle")).to_have_count(len(told) + len(shown["facts"]))
+    # A span of it has an address.
+    second = max(each["at"] for each in told)
+    tab.go(f"/history?from={second}")
+    expect(page.get_by_role("img", name="What happened, by time").locator("circle")).to_have_count(1)
+    tab.go(f"/history?until={min(each['at'] for each in told)}")
+    expect(page.get_by_text("Nothing has happened.")).to_be_visible()
 
 
 def test_keys_values_and_field_names_never_become_markup(pipeline: Pipeline, tab: Watched) -> None:
@@ -403,6 +409,12 @@ def test_messages_are_filtered_and_the_address_keeps_it(pipeline: Pipeline, tab:
     expect(page.get_by_text('"car 0"')).to_have_count(0)
     page.reload()
     expect(page.get_by_label("condition")).to_have_value("car = 'car 1'")
+    page.get_by_label("partition").fill("0")
+    page.get_by_label("partition").press("Enter")
+    expect(page.get_by_text("No such record.")).to_be_visible()
+    page.get_by_label("partition").fill("1")
+    page.get_by_label("partition").press("Enter")
+    expect(page.get_by_text('"car 1"').first).to_be_visible()
     # From a time on: the first records, as peek has them.
     time = format_tick((START_MS + 50_250) * 1_000)
     page.get_by_label("from a time").fill(time)
@@ -499,6 +511,20 @@ def test_two_tabs_show_the_same(pipeline: Pipeline, tab: Watched, browser: Brows
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, page.viewport_size)
     other.close()
     assert other.complaints == []
+
+
+def test_a_table_that_is_wider_than_a_phone_stays_where_it_was_moved_to(pipeline: Pipeline, browser: Browser) -> None:
+    """While its figures change; with the focus on it too, which is there so that the arrow keys move it."""
+    phone = Watched.open(browser, pipeline.origin, width=390, height=800)
+    page = phone.go("/pipeline")
+    table = page.get_by_role("region", name="a table that is wider than the window")
+    expect(table).to_be_visible()
+    table.focus()
+    table.evaluate("each => { each.scrollLeft = 120; each.isOld = true; }")
+    page.wait_for_function("() => { const each = document.querySelector('.wide'); return each && !each.isOld; }", timeout=60_000)
+    assert table.evaluate("each => [each.scrollLeft, document.activeElement === each]") == [120, True]
+    phone.close()
+    assert phone.complaints == []
 
 
 def test_why_names_the_partition_that_never_spoke_until_it_speaks(pipeline: Pipeline, tab: Watched) -> None:

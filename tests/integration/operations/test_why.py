@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,10 +98,13 @@ query = "counts.sql"
         produce(stack.bootstrap, topic, [Sent(1, 71)])
         code, answer = until(lambda holds: [hold["stage"] for hold in holds] == ["query counts"])
         assert (code, answer["holds"][0]["cause"]) == (1, "stopped")
-        space.start("query", "counts.sql")
+        # What releases the result is a command that does.
+        assert answer["holds"][0]["remedy"] == "tidegate query counts.sql"
+        space.start(*shlex.split(answer["holds"][0]["remedy"])[1:])
         code, answer = until(lambda holds: not holds)
         assert code == 0
         ingest.stop()
         produce(stack.bootstrap, topic, [Sent(0, 130), Sent(1, 131)])
         code, answer = why("--at", "2026-01-05T08:02:00Z")
         assert (code, [(hold["cause"], hold["stage"]) for hold in answer["holds"]]) == (1, [("stopped", "ingest cars")])
+        assert answer["holds"][0]["remedy"] == "tidegate ingest cars"

@@ -85,19 +85,21 @@ def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
     """Look for the newest records that are *asked* for, or for the first ones from a time on."""
     from tidegate.platform.kafka.admin import Admin
     from tidegate.records.payloads.formats import JSON, PayloadFormat
-    from tidegate.tools.peek.command import bind_where, find_input, find_starts, parse_from
+    from tidegate.tools.peek.command import bind_where, choose_partitions, find_input, find_starts, parse_from
     from tidegate.tools.peek.display import Display
     from tidegate.tools.peek.reading import RecordChoice, TopicView
 
-    topic, limit = asked.get("topic", ""), asked.get("limit", "50")
+    topic, limit, partition = asked.get("topic", ""), asked.get("limit", "50"), asked.get("partition", "")
     if topic not in list_names(settings)["topics"]:
         raise SettingError(f"{topic} is no topic of this pipeline", code="TG-SETTING-NAME", where="topic", fix="choose one of the list")
     if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:9]) <= _RECORDS_MAX):
         raise SettingError(f"{limit} is no number of records", code="TG-SETTING-FLAG", where="limit", fix=f"1 to {_RECORDS_MAX}")
+    if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 9):
+        raise SettingError(f"{partition} is no partition", code="TG-SETTING-FLAG", where="partition", fix="write its number")
     table = find_input(settings, topic)
     condition = bind_where(asked["where"], table) if asked.get("where") else None
     admin = Admin.connect(settings.kafka)
-    places = admin.require(topic, "start the stage that writes it").all_partitions
+    places = choose_partitions(admin.require(topic, "start the stage that writes it"), int(partition) if partition else None)
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
     kind, _, name = asked.get("stage", "").partition(" ")
     # Inputs may share a dead-letter topic; a query has its own.

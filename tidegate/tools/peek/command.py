@@ -63,7 +63,7 @@ def peek(
     condition = None if where is None else bind_where(where, table)
     start_us = None if start is None else parse_from(start, time.time_ns() // 1_000)
     admin = Admin.connect(settings.kafka)
-    partitions = _choose_partitions(admin.require(topic, "tidegate topic list names those that are there"), partition)
+    partitions = choose_partitions(admin.require(topic, "tidegate topic list names those that are there"), partition)
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
     wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis, reason)
     display = Display(payloads)
@@ -131,7 +131,8 @@ def _print_remarks(view: TopicView) -> None:
         standard_error().line(f"only the newest {SEARCHED_MAX:,} records of each partition were searched; --from earliest searches all")
 
 
-def _choose_partitions(topic: Topic, partition: int | None) -> list[Partition]:
+def choose_partitions(topic: Topic, partition: int | None) -> list[Partition]:
+    """Return all partitions of a topic, or one. Raises SettingError: it has no such partition."""
     if partition is None:
         return topic.all_partitions
     if partition >= topic.partitions:

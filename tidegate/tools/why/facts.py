@@ -19,13 +19,15 @@ WORKING = ("starting", "replaying", "live")
 @dataclass(frozen=True, slots=True)
 class StageFacts:
     """
-    A job: its *state* (those of ``tidegate status``), when it was last heard of, microseconds, and what it waits for in words.
+    A job: its *state* (those of ``tidegate status``), when it was last heard of, microseconds, what it waits for in words, and the command
+    that *starts* it; empty if none is known.
     """
 
     name: str
     state: str
     heard_us: int | None = None
     waits_for: str = ""
+    starts: str = ""
 
     @property
     def works(self) -> bool:

@@ -6,6 +6,7 @@ Law: it reads only; jobs are asked for details as ``tidegate watermarks`` asks t
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.settings.input_topics import match_topics, own_topics
 from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.tools.why.facts import WORKING, InputFacts, OutputFacts, PartitionFacts, StageFacts
 
 _ANSWER_S = 3.0
@@ -62,7 +64,13 @@ class Gathering:
         )
         lag = 0 if progress is None else int(progress.job.get("lag") or 0)
         due_us = at_us if at_us is not None else _next_due(plan, complete_us, sources, now_us)
-        return OutputFacts(name, _stage(f"query {name}", progress, now_us), complete_us, lag, sources, due_us, key)
+        stage = replace(_stage(f"query {name}", progress, now_us), starts=self._start_of(output))
+        return OutputFacts(name, stage, complete_us, lag, sources, due_us, key)
+
+    def _start_of(self, output: OutputSettings) -> str:
+        """Return the command that starts the query of an output; empty if the settings name none."""
+        listed = next((each for each, table in self._settings.queries.items() if output.name in (table.into, each)), None)
+        return f"tidegate query {shlex.quote(output.query)}" if output.query else f"tidegate run query:{listed}" if listed else ""
 
     def _progress_of(self, name: str, topic: str) -> JobProgress | None:
         """Return the progress of the job that writes an output: it publishes under the topic of its first output."""
@@ -86,7 +94,7 @@ class Gathering:
         lags = [ends[place] - starts[place] for place in silent]
         return InputFacts(
             name=name,
-            stage=_stage(f"ingest {name}", progress, now_us),
+            stage=replace(_stage(f"ingest {name}", progress, now_us), starts=f"tidegate ingest {name}"),
             partitions=(
                 *(PartitionFacts.of(each, ends[each.place], key) for each in reports if each.complete_us != INFINITY),
                 *(replace(facts, lag=lag) for facts, lag in zip(unknown, lags, strict=True)),

@@ -123,7 +123,7 @@ def find_holds(facts: OutputFacts, now_us: int, due_us: int | None = None) -> tu
 
 def _stage_hold(stage: StageFacts, due_us: int) -> Hold | None:
     if not stage.works and stage.state != "waiting":
-        remedy = "tidegate status says why it failed; start it again" if stage.state in ("failed", "gone") else f"tidegate {stage.name}"
+        remedy = "tidegate status says why it failed; start it again" if stage.state in ("failed", "gone") else stage.starts or "start it"
         return Hold(HoldCause.STOPPED, stage.name, due_us, since_us=stage.heard_us, remedy=remedy)
     if stage.state == "waiting" or stage.waits_for:
         remedy = "it goes on by itself as soon as that answers"

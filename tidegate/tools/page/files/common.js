@@ -25,7 +25,7 @@ export async function askActions(name, members, key) {
 }
 export function fillTable(names, rows) {
   const table = make("table"), head = make("tr"), body = make("tbody"), top = make("thead"), wide = make("div", null, "wide");
-  for (const name of names) { const cell = make("th", name); cell.scope = "col"; head.append(cell); }
+  for (const name of names) { const cell = make(name ? "th" : "td", name); if (name) cell.scope = "col"; head.append(cell); }
   top.append(head);
   for (const row of rows) {
     const line = make("tr");
@@ -36,6 +36,18 @@ export function fillTable(names, rows) {
   wide.append(table);
   return wide;
 }
+// Shows something else in a place. A table that is wider than the window stays where it was moved to, and keeps the focus.
+export function refill(place, ...parts) {
+  const old = [...place.querySelectorAll(".wide")], moved = old.map((each) => each.scrollLeft), focused = old.indexOf(document.activeElement);
+  place.replaceChildren(...parts);
+  place.querySelectorAll(".wide").forEach((each, number) => {
+    if (each.scrollWidth > each.clientWidth) { each.tabIndex = 0; each.setAttribute("role", "region"); each.setAttribute("aria-label", "a table that is wider than the window"); }
+    each.scrollLeft = moved[number] || 0;
+    if (number === focused) each.focus({ preventScroll: true });
+  });
+}
+// Whether something in a place has the focus, so that it is not replaced.
+export const isHeld = (place) => place.contains(document.activeElement) && !document.activeElement.classList.contains("wide");
 export function makeChoice(title, name, options) {
   const label = make("label", title), choice = make(options ? "select" : "input");
   for (const option of options || []) choice.append(make("option", option));

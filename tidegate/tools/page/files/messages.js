@@ -1,5 +1,5 @@
 // Messages: the newest records of a topic; dead letters with reasons, as files, and produced again where that is allowed.
-import { ask, askActions, asked, button, count, fillTable, go, link, main, make, makeChoice, repeat } from "./common.js";
+import { ask, askActions, asked, button, count, fillTable, go, isHeld, link, main, make, makeChoice, refill, repeat } from "./common.js";
 
 // Asks before a record is produced again.
 function confirm(record, act) {
@@ -42,16 +42,17 @@ export async function showMessages() {
   const [whereLabel, where] = makeChoice("condition, as speed > 50", "where"), [reasonLabel, reason] = makeChoice("reason", "reason");
   const [ctisLabel, ctis] = makeChoice("CTIs", "ctis", ["yes", "no"]), stage = asked.get("stage") || "";
   const [fromLabel, from] = makeChoice("from a time, or an age as 10m", "from");
-  const parameters = { topic, key, where, from, ctis, reason, stage };
+  const [partitionLabel, partition] = makeChoice("partition", "partition");
+  const parameters = { topic, partition, key, where, from, ctis, reason, stage };
   const isOfLetters = names.letters.includes(topic);
   const loads = link("Load as a file", "/download/messages", parameters);
   loads.setAttribute("download", "");
   loads.className = "button";
-  choices.append(topicLabel, keyLabel, whereLabel, fromLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel]));
+  choices.append(topicLabel, partitionLabel, keyLabel, whereLabel, fromLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel]));
   if (stage) choices.append(button("only of " + stage + " ✕", "show those of all stages", () => go({ stage: null })));
   choices.append(loads, repeat(2, async () => {
     const found = await ask("messages", parameters);
-    if (!found || place.contains(document.activeElement)) return;
+    if (!found || isHeld(place)) return;
     const remark = (found.repetitions ? found.repetitions + " repetitions are left out. " : "") +
       (found.is_cut ? "Only the newest records of each partition were searched." : "");
     const parts = [make("p", remark)], reasons = Object.entries(found.reasons);
@@ -64,6 +65,6 @@ export async function showMessages() {
     parts.push(isLetters ? fillLetters(found.records, actions, told)
       : fillTable(["kind", "record"], found.records.map((record) => [record.kind, make("td", record.line, "line")])));
     if (!found.records.length) parts.push(make("p", "No such record."));
-    place.replaceChildren(...parts);
+    refill(place, ...parts);
   }));
 }

@@ -1,5 +1,5 @@
 // The pipeline as a graph and as a table. Each figure names its equal in a command's JSON.
-import { count, figure, fillTable, follow, link, main, make, setFigure, span, trouble } from "./common.js";
+import { count, figure, fillTable, follow, isHeld, link, main, make, refill, setFigure, span, trouble } from "./common.js";
 import { Graph, layout } from "./dagre.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -26,7 +26,7 @@ function lines(node) {
   found.push(of(node.state, ["state"], node.state, { dot: true }));
   if (isRunning && known(node.events_per_s)) found.push(of(count(node.events_per_s) + " events/s", ["events_per_s"], node.events_per_s));
   if (known(node.lag)) {
-    const trend = !node.lag_change ? "" : node.lag_change > 0 ? " ▲" : " ▼";
+    const trend = !node.lag || !node.lag_change ? "" : node.lag_change > 0 ? " ▲" : " ▼";
     found.push(of("lag " + count(node.lag) + trend, ["lag"], node.lag));
     if (node.lag && known(node.lag_s)) found.push(of("oldest waits " + span(node.lag_s), ["lag_s"], node.lag_s));
     if (node.lag && node.cleared_in_s) found.push(of("cleared in " + span(node.cleared_in_s), ["cleared_in_s"], node.cleared_in_s));
@@ -131,8 +131,8 @@ export function showPipeline() {
     trouble.textContent = found.trouble;
     // What has the focus is not replaced.
     if (found.graph && text !== last && !place.contains(document.activeElement)) { graph = found.graph; place.replaceChildren(drawGraph(graph)); last = text; }
-    if (table.contains(document.activeElement)) return;
-    table.replaceChildren(fillTable(["job", "state", "writes", "events/s", "lag", "oldest waits", "change/s", "cleared in", "watermark", "behind", "delay p50", "delay p99", "held", "dead letters", "remark"],
+    if (isHeld(table)) return;
+    refill(table, fillTable(["job", "state", "writes", "events/s", "lag", "oldest waits", "change/s", "cleared in", "watermark", "behind", "delay p50", "delay p99", "held", "dead letters", "remark"],
       found.jobs.map(fillRow)));
   });
   addEventListener("resize", () => { if (graph && isWide !== innerWidth >= 700) { isWide = !isWide; place.replaceChildren(drawGraph(graph)); } });

@@ -1,5 +1,5 @@
 // Tune: recorded events, and the policies as sliders. A process of the server keeps the records while one moves them.
-import { ask, asked, button, count, figure, fillTable, go, main, make, makeChoice, span } from "./common.js";
+import { ask, asked, button, count, figure, fillTable, go, isHeld, main, make, makeChoice, refill, span } from "./common.js";
 
 const SVG = "http://www.w3.org/2000/svg", TOLERANCES = ["early", "late", "reorder"];
 const ACTIONS = { early_action: "early events", late_action: "late events", out_of_order_action: "events out of order" };
@@ -55,9 +55,10 @@ function drawCurve(found, take) {
   const power = (part) => Math.max(Math.log10(Math.max(part, 1e-9)), least);
   const delays = all.map((each) => each.watermark_delay_s.p99), most = Math.max(...delays, 0.001) * 1.05, lowest = Math.min(...delays, 0), first = Math.floor(Math.min(...all.map((each) => power(each.touched_share)), -1));
   const x = (part) => left + (power(part) - first) / -first * (width - left - 20), y = (seconds) => height - bottom - (seconds - lowest) / (most - lowest) * (height - bottom - 12);
+  const isNarrow = width < 500;
   for (let each = first; each <= 0; each++) {
     const across = x(10 ** each);
-    picture.append(draw("line", { x1: across, x2: across, y1: 12, y2: height - bottom, class: "lane" }), draw("text", { x: across, y: height - bottom + 16, class: "small", "text-anchor": each ? "middle" : "end" }, each === least ? "none" : +(10 ** each * 100).toPrecision(1) + " %"));
+    picture.append(draw("line", { x1: across, x2: across, y1: 12, y2: height - bottom, class: "lane" }), draw("text", { x: across, y: height - bottom + 16, class: "small", "text-anchor": each ? "middle" : "end" }, isNarrow && (each - first) % 2 ? "" : each === least ? "none" : +(10 ** each * 100).toPrecision(1) + " %"));
   }
   for (let part = 0; part <= 4; part++) {
     const seconds = lowest + (most / 1.05 - lowest) * part / 4;
@@ -156,7 +157,7 @@ export async function showTune() {
     for (const each of TOLERANCES) if (!made[each].group.contains(focused)) made[each].show(found.now[each]);
     for (const [setting, choice] of Object.entries(actions)) choice.value = found.now[setting];
     told.textContent = inWords(found.now);
-    const hadFocus = place.contains(focused) ? focused.getAttribute("aria-label") || focused.textContent : null;
+    const hadFocus = isHeld(place) ? focused.getAttribute("aria-label") || focused.textContent : null;
     const proposal = make("p"), best = found.proposal;
     if (best) {
       const early = found.early === found.now.early ? "" : "early = " + found.early + ", ";
@@ -164,13 +165,13 @@ export async function showTune() {
     } else proposal.append("No tolerances touch at most " + +(found.share * 100).toPrecision(6) + " % of the events.");
     const records = make("p", count(found.records) + " records" + (found.arrivals ? " arrived from " + found.arrivals[0] + " to " + found.arrivals[1] : "") + ". ");
     records.append(button("Read again", "read the newest records", () => { isRefreshed = true; look(); }));
-    place.replaceChildren(fillForecasts(found, name), proposal, showDifference(found, name));
+    const parts = [fillForecasts(found, name), proposal, showDifference(found, name)];
     if (found.curve.length) {
-      place.append(make("h2", "Delay against events touched"), drawCurve(found, take), fillTable(["late", "reorder", "events touched", "share", "delay p50", "p99", ""],
+      parts.push(make("h2", "Delay against events touched"), drawCurve(found, take), fillTable(["late", "reorder", "events touched", "share", "delay p50", "p99", ""],
         found.curve.map((each) => [each.late, each.reorder, count(each.touched), share(each.touched_share), span(each.watermark_delay_s.p50), span(each.watermark_delay_s.p99),
           button("Take", "Take " + describe(each), () => take(each))])));
     }
-    place.append(records, make("p", "In a terminal: " + found.command, "soft"));
+    refill(place, ...parts, records, make("p", "In a terminal: " + found.command, "soft"));
     if (hadFocus) [...place.querySelectorAll("button, circle[tabindex]")].find((each) => (each.getAttribute("aria-label") || each.textContent) === hadFocus)?.focus();
   };
   let isRefreshed = false;
