@@ -40,6 +40,8 @@ INPUTS = [
     InputSchema("companies", is_reference=True),
 ]
 """What the scripts in the pages read."""
+WALKS = re.findall(r"^\| \*\*([^*]+)\*\*.*? \| (.+) \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+"""What CONTRIBUTING.md says of each task."""
 EXPLAINED = {"TG-LINT-STAR"}
 """What is warned of in scripts of the pages, which explain the star."""
 QUERY_PREFIX = "TG-QUERY-"
@@ -97,6 +99,21 @@ def test_every_path_of_a_page_is_there(page: Path) -> None:
     """A page names files and folders of the repository as they are called now."""
     named = re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|benchmarks|examples|docs|deploy|scripts)/[\w./*-]+)`", page.read_text("utf-8"))
     assert not [path for path in named if not list(ROOT.glob(path.rstrip("/")))]
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk[0])
+def test_every_name_of_a_walk_stands_in_a_file_that_the_walk_names(walk: tuple[str, str]) -> None:
+    """Whoever follows a walk of CONTRIBUTING.md opens its file and finds the function there."""
+    quoted = re.findall(r"`([^`]+)`", walk[1])
+    paths = [path for path in quoted if re.fullmatch(r"[\w/.-]+(?:/|\.py)", path)]
+    # A file named alone lies beside one that was named with its folder.
+    folders = [path if path.endswith("/") else str(Path(path).parent) for path in paths if "/" in path]
+    found = [place for path in paths for folder in ("", *folders) if "/" in (place := str(Path(folder) / path)) and (ROOT / place).exists()]
+    assert {Path(path).name for path in paths} == {Path(path).name for path in found}
+    files = [file for path in found for file in ([ROOT / path] if path.endswith(".py") else (ROOT / path).rglob("*.py"))]
+    text = "\n".join(file.read_text("utf-8") for file in files)
+    names = [name for name in quoted if re.fullmatch(r"_?[a-z]+(?:_[a-z]+)+|_?(?:[A-Z][a-z]+)+|_?[A-Z]+(?:_[A-Z]+)+", name)]
+    assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
 
 
 def _headings(page: Path) -> set[str]:
