@@ -99,6 +99,11 @@ class Budget:
         """Rows of which a step makes nothing but a few numbers: those of windows that overlap, and the steps of a pattern."""
         return 2 * self.rows
 
+    @property
+    def asked_pairs(self) -> int:
+        """Pairs of which an index rules out most before they are made: it is asked for so many at once."""
+        return 10 * self.pairs
+
     def portions(self, rows: int, bytes: int) -> int:
         """Return how many portions retained rows are read in."""
         return max(-(-rows // self.gathered_rows), -(-bytes // self.gathered_bytes), 1)

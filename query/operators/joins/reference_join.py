@@ -46,8 +46,8 @@ from tidegate.language.expressions.tree import Expr
 
 # With fewer records for each row than this a tree of their geometries does not pay.
 _FEW_RECORDS = 16
-# Most rows, and most pairs that they might have, for which the tree is asked at once.
-_ROWS_AT_ONCE, _PAIRS_AT_ONCE = 10_000, 10_000_000
+# The geometry of a row takes as much memory as so many pairs that the tree rules out.
+_PAIRS_OF_GEOMETRY = 1_000
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ class ReferenceTableJoin(InstantRows):
     def _blocks(count: Ticks, by_tree: bool) -> Iterator[slice]:
         """Yield the rows whose pairs are made at once; at least one range."""
         if by_tree:
-            size = max(1, min(_ROWS_AT_ONCE, _PAIRS_AT_ONCE // max(int(count.max()), 1)))
-            yield from (slice(first, min(first + size, len(count))) for first in range(0, len(count), size))
+            yield from cut(np.maximum(count, _PAIRS_OF_GEOMETRY), BUDGET.asked_pairs)
             return
         yield from cut(count, BUDGET.pairs) if len(count) else [slice(0, 0)]
 

@@ -16,6 +16,7 @@ from support.script_runs import answers_of, program_of
 from ordering.ticks import NEVER
 from query.operators.joins import reference_join
 from query.reference.tables import ReferenceTable, Version
+from tidegate.basics.budget import BUDGET
 from tidegate.basics.dead_letter_reasons import QueryReason
 from tidegate.language.expressions.binding.input_schema import InputSchema
 
@@ -148,7 +149,8 @@ def test_a_tree_of_geometries_changes_no_row(
     with patch.object(reference_join, "_FEW_RECORDS", 10**9):
         due = answers_of(sql, {"a": events}, schemas=schemas, references=[table], join_pairs_max=pairs_max)
     for rows_at_once in (2, 10_000):
-        with patch.object(reference_join, "_FEW_RECORDS", 0), patch.object(reference_join, "_ROWS_AT_ONCE", rows_at_once):
+        pairs_of_row = BUDGET.asked_pairs // rows_at_once
+        with patch.object(reference_join, "_FEW_RECORDS", 0), patch.object(reference_join, "_PAIRS_OF_GEOMETRY", pairs_of_row):
             assert answers_of(sql, {"a": events}, cuts, schemas=schemas, references=[table], join_pairs_max=pairs_max) == due
 
 
