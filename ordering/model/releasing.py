@@ -39,6 +39,14 @@ class Release(NamedTuple):
     chunk: Chunk
 
 
+class _Leaving(NamedTuple):
+    """The events that leave: *order* gives their places in *held* followed by the batch; *release_rows* (None: not known) their rows."""
+
+    held: EventRows
+    order: Ints
+    release_rows: Ints | None
+
+
 def release_due(settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime) -> Release:
     """Release the events that their watermarks have passed."""
     table, reorder_us, floor_us = state.timelines, settings.policies.reorder_us, int(time.floor_us[-1])
@@ -66,7 +74,7 @@ def release_due(settings: ModelSettings, state: State, judged: JudgedBatch, walk
         order = sort_places(np.zeros_like(system_us), system_us, place, places)
     else:
         order = place
-    released, outflow = _number(settings, state, judged, held, order, release_rows, walk, time)
+    released, outflow = _number(settings, state, judged, _Leaving(held, order, release_rows), walk, time)
     return Release(released, outflow, _keep_held(judged, walk, rows))
 
 
@@ -101,16 +109,10 @@ def _keep_held(judged: JudgedBatch, walk: TimelineWalk, released_rows: Ints) -> 
 
 
 def _number(
-    settings: ModelSettings,
-    state: State,
-    judged: JudgedBatch,
-    held: EventRows,
-    order: Ints,
-    release_rows: Ints | None,
-    walk: TimelineWalk,
-    time: BatchTime,
+    settings: ModelSettings, state: State, judged: JudgedBatch, leaving: _Leaving, walk: TimelineWalk, time: BatchTime
 ) -> tuple[Released, Outflow]:
-    """Number the released events; *order* gives their places in *held* followed by the batch."""
+    """Number the released events."""
+    held, order, release_rows = leaving
     arrived, reorder_us = judged.events(), settings.policies.reorder_us
     system_us = take_rows_of_two(held.system_us, arrived.system_us, order)
     timeline = take_rows_of_two(held.timeline, arrived.timeline, order)
