@@ -25,8 +25,7 @@ from query.testing.case_folder import write_case
 from query.testing.disorder import draw_events
 from query.testing.fewest_events import BrokenRun, shrink
 from query.testing.input_files import Row, Rows, read_rows
-from query.testing.law_broken import LawBrokenError
-from query.testing.sink_law import SinkUnderTest, law_of_sink
+from query.testing.sink_law import LawBrokenError, SinkUnderTest, law_of_sink
 from query.testing.trial import open_trial
 from query.testing.user_code import UserFunction
 from query.testing.user_query import OpenQuery, QueryText, user_query

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
-from query.testing.law_broken import LawBrokenError
 from query.testing.other_interpreter import other_interpreter
 from query.testing.user_code import load_anew, pickle_by_value
 from sinks.base import SheetRows, Sink
@@ -30,6 +29,21 @@ SHEETS: Sequence[tuple[int, int, SheetRows]] = [
     (SPAN_US, 0, SheetRows.of([(SPAN_US + 1, b"a", b'{"n":5}'), (SPAN_US + 1, b"a", b'{"n":6}')])),
 ]
 _LINES_MAX = 500
+
+
+class LawBrokenError(AssertionError):
+    """
+    A query, function, operator or sink gave other bytes when it was disturbed.
+
+    Args:
+        sentence: What differed, after what.
+        case: The folder with the fewest events found that show it; None for a sink.
+    """
+
+    def __init__(self, sentence: str, case: Path | None = None, listing: str = "") -> None:
+        self.sentence, self.case = sentence, case
+        shown = f"\n\nA case that shows it, for tidegate test: {case}\n{listing}" if case is not None else ""
+        super().__init__(f"{sentence}{shown}")
 
 
 def visible_files(folder: Path) -> dict[str, bytes]:

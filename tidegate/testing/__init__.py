@@ -5,9 +5,8 @@ Tests may import it; nothing of a running job does. The names below keep their m
 
 from ingest.tuning.profiled_rows import rows_like
 from query.testing.law import law_of
-from query.testing.law_broken import LawBrokenError
 from query.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
-from query.testing.sink_law import SinkUnderTest
+from query.testing.sink_law import LawBrokenError, SinkUnderTest
 from tidegate.testing.virtual_time import VirtualTime
 
 __all__ = [
