@@ -261,13 +261,21 @@ def test_dead_letters_are_shown_with_reason_and_origin(chain: Chain) -> None:
     assert f"no_payload, from {chain.topic}-1@150  key b  (no payload)" in text
 
 
-def test_repetitions_of_results_are_left_out_and_counted(chain: Chain) -> None:
+def test_repetitions_of_results_are_left_out_and_counted_or_marked(chain: Chain) -> None:
     """Each seq of a partition once; the remark says how many were left out."""
     done = chain.tidegate("peek", f"{chain.topic}.rides", "--from", "earliest", "--no-ctis", "--format", "json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({(one["partition"], one["seq"]) for one in found}) == len(found)
     assert "left out: 6 repetitions" in done.stderr
     assert sum(one["value"]["fixes"] for one in found) == 300
+    marked = chain.peek(f"{chain.topic}.rides", "--from", "earliest", "--no-ctis", "--repetitions")
+    # The copies have the seq, the time and the value of what is there already; without them the rest is the same.
+    copies = [one for one in marked if one.get("is_repetition")]
+    assert [one for one in marked if one not in copies] == found
+    assert len(copies) == 6
+    assert all((one["seq"], one["value"]) in [(each["seq"], each["value"]) for each in found] for one in copies)
+    said = chain.tidegate("peek", f"{chain.topic}.rides", "--from", "earliest", "--no-ctis", "--repetitions")
+    assert (said.stdout.count("  repetition  "), "marked: 6 repetitions" in said.stderr) == (6, True)
 
 
 def test_key_time_partition_and_limit_choose(chain: Chain) -> None:

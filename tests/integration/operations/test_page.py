@@ -30,8 +30,9 @@ from support.browser import Watched, open_browser
 from support.stack.commands import run_command
 from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
-from support.stack.topics import create, fresh, produce
+from support.stack.topics import create, fresh, header, produce, records
 
+from ordering.protocol.wire import HEADER_NAME
 from ordering.ticks import format_tick, parse_tick
 from tidegate.platform.stack.embedded import free_port
 
@@ -81,6 +82,21 @@ class Broken(Sent):
     @property
     def value(self) -> bytes:
         return b"{" + MARKUP.encode()
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A record of a result topic that is written again, with its header of the protocol."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+    stamp_ms: int
+    own: bytes
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        return ((HEADER_NAME, self.own),)
 
 
 @dataclass(frozen=True)
@@ -625,6 +641,24 @@ def test_ten_thousand_events_a_second_are_drawn_as_they_come(pipeline: Pipeline,
         end.set()
         thread.join()
         other.close()
+
+
+def test_what_was_written_again_is_marked_or_left_out(pipeline: Pipeline, tab: Watched) -> None:
+    """As after a writer that failed: its last result is there again, and every reader skips it."""
+    topic = f"{pipeline.topic}.counts"
+    result = [each for each in records(pipeline.stack.bootstrap, topic) if (each.value() or b"").startswith(b"{")][-1]
+    copy = Copy(result.partition() or 0, result.key(), result.value() or b"", result.timestamp()[1], header(result, HEADER_NAME))
+    produce(pipeline.stack.bootstrap, topic, [copy])
+    page = tab.go(f"/messages?topic={topic}")
+    expect(page.get_by_role("cell", name="repetition", exact=True)).to_have_count(1)
+    expect(page.get_by_text("1 repetitions, which every reader skips, are marked.")).to_be_visible()
+    page.get_by_label("repetitions").select_option("left out")
+    expect(page.get_by_text("1 repetitions, which every reader skips, are left out.")).to_be_visible()
+    expect(page.get_by_role("cell", name="repetition", exact=True)).to_have_count(0)
+    shown = page.request.get(f"{pipeline.origin}/api/messages?topic={topic}").json()
+    told = pipeline.ask("peek", topic, "-n", "50", "--repetitions", many=True)
+    marked = [f"{each['topic']}-{each['partition']}@{each['offset']}" for each in told if each.get("is_repetition")]
+    assert [each["place"] for each in shown["records"] if each.get("is_repetition")] == marked
 
 
 def find_figure(answers: dict[tuple[str, ...], Any], pipeline: Pipeline, command: str, path: list[Any]) -> Any:

@@ -64,6 +64,8 @@ def find_messages(settings: Settings, asked: Mapping[str, str]) -> dict[str, Any
     records = []
     for sight in found.sights:
         record: dict[str, Any] = {"place": sight.place, "kind": sight.kind.value, "line": found.display.line(sight)}
+        if sight.is_repetition:
+            record["is_repetition"] = True
         if sight.kind is SightKind.DEAD_LETTER:
             record |= {"reason": sight.header(REASON), "origin": sight.header(ORIGIN), **_describe_return(settings, sight)}
         records.append(record)
@@ -105,7 +107,8 @@ def _look_into(settings: Settings, asked: Mapping[str, str]) -> _Look:
     # Inputs may share a dead-letter topic; a query has its own.
     origins = find_raw_topics(settings, name, admin) if kind == "ingest" and name in settings.inputs else None
     key = asked["key"].encode() if asked.get("key") else None
-    wanted = RecordChoice(condition, key, payloads, asked.get("ctis") != "no", asked.get("reason", ""), origins)
+    more = asked.get("ctis") != "no", asked.get("reason", ""), origins, asked.get("repetitions") != "left out"
+    wanted = RecordChoice(condition, key, payloads, *more)
     start_us = parse_from(asked["from"], time.time_ns() // 1_000) if asked.get("from") else None
     with TopicView(admin, settings.kafka.client_properties(), places, wanted) as view:
         sights = view.newest(int(limit)) if start_us is None else list(islice(view.since(find_starts(admin, places, start_us)), int(limit)))

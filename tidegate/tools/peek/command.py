@@ -47,6 +47,9 @@ def peek(
     reason: Annotated[str, typer.Option(help="Only dead letters and dropped events whose reason begins so.")] = "",
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     ctis: Annotated[bool, typer.Option("--ctis/--no-ctis", help="Whether CTIs are shown too.")] = True,
+    repetitions: Annotated[
+        bool, typer.Option("--repetitions/--no-repetitions", help="Whether what was written again is shown too, marked.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
@@ -65,7 +68,7 @@ def peek(
     admin = Admin.connect(settings.kafka)
     partitions = choose_partitions(admin.require(topic, "tidegate topic list names those that are there"), partition)
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
-    wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis, reason)
+    wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis, reason, has_repetitions=repetitions)
     display = Display(payloads)
 
     def show(sight: Sight) -> None:
@@ -81,7 +84,7 @@ def peek(
             _follow(view, show)
         elif not shown:
             standard_error().line(f"no record of {topic} is like that" if not wanted.is_all or start_us else f"{topic} has no records")
-        _print_remarks(view)
+        _print_remarks(view, repetitions)
 
 
 def _show_first(
@@ -122,11 +125,12 @@ def _follow(view: TopicView, show: Callable[[Sight], None]) -> None:
                 time.sleep(_POLL_S)
 
 
-def _print_remarks(view: TopicView) -> None:
+def _print_remarks(view: TopicView, has_repetitions: bool) -> None:
     from tidegate.tools.peek.reading import SEARCHED_MAX
 
     if view.repetitions:
-        standard_error().line(f"left out: {view.repetitions:,} repetitions, written again after a failure; every reader skips them")
+        what = "marked" if has_repetitions else "left out"
+        standard_error().line(f"{what}: {view.repetitions:,} repetitions, written again after a failure; every reader skips them")
     if view.is_cut:
         standard_error().line(f"only the newest {SEARCHED_MAX:,} records of each partition were searched; --from earliest searches all")
 

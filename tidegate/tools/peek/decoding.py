@@ -63,6 +63,8 @@ class Sight:
     event: EventHeader | None = None
     cti: Cti | None = None
     problem: str = ""
+    # Whether every reader skips it: a writer that failed has written it again.
+    is_repetition: bool = False
 
     @property
     def place(self) -> str:

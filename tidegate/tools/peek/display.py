@@ -47,7 +47,7 @@ class Display:
 
     def line(self, sight: Sight) -> str:
         """Return a record as one line."""
-        return "  ".join(piece for piece in (sight.place, *self._pieces(sight)) if piece)
+        return "  ".join(piece for piece in (sight.place, "repetition" * sight.is_repetition, *self._pieces(sight)) if piece)
 
     def _pieces(self, sight: Sight) -> list[str]:
         if sight.cti is not None:
@@ -88,6 +88,8 @@ class Display:
         fields |= {"key": None if sight.key is None else _text(sight.key), "value": self._payload_value(sight.value)}
         if sight.headers:
             fields["headers"] = {name: None if data is None else _text(data) for name, data in sight.headers}
+        if sight.is_repetition:
+            fields["is_repetition"] = True
         return fields | ({"problem": sight.problem} if sight.problem else {})
 
     def _payload_text(self, payload: bytes | None) -> str:

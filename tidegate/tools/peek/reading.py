@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
@@ -50,6 +50,8 @@ class RecordChoice:
     reason: str = ""
     # The topics that their origins must have.
     origins: frozenset[str] | None = None
+    # Whether repetitions are wanted too.
+    has_repetitions: bool = False
 
     @property
     def is_all(self) -> bool:
@@ -78,7 +80,7 @@ class RecordChoice:
 class TopicView:
     """
     A look into some partitions of a topic. ``positions`` are the offsets after the last records that were read, ``repetitions`` counts
-    those left out, and ``is_cut`` says that the search for the newest records has ended before the beginning of a partition.
+    those met, and ``is_cut`` says that the search for the newest records has ended before the beginning of a partition.
     """
 
     def __init__(self, admin: Admin, kafka: Mapping[str, str], partitions: Sequence[Partition], wanted: RecordChoice) -> None:
@@ -126,7 +128,14 @@ class TopicView:
         seen = self._seen.setdefault(place, Repetitions())
         for records in self._readers[place].read(start, end, _CHUNK_RECORDS, _CHUNK_BYTES):
             sights = decode_sights(records, *place, self._headers_of_null(records, place))
-            yield from self._wanted.choose([sight for sight in sights if sight.event is None or not seen.is_repeated(sight.event)])
+            yield from self._wanted.choose(list(self._judge(sights, seen)))
+
+    def _judge(self, sights: Iterable[Sight], seen: Repetitions) -> Iterator[Sight]:
+        for sight in sights:
+            if sight.event is None or not seen.is_repeated(sight.event):
+                yield sight
+            elif self._wanted.has_repetitions:
+                yield replace(sight, is_repetition=True)
 
     def _headers_of_null(self, records: Records, place: Partition) -> dict[int, Headers]:
         """

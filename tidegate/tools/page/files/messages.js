@@ -41,19 +41,20 @@ export async function showMessages() {
   const [topicLabel, topic] = makeChoice("topic", "topic", names.topics), [keyLabel, key] = makeChoice("key", "key");
   const [whereLabel, where] = makeChoice("condition, as speed > 50", "where"), [reasonLabel, reason] = makeChoice("reason", "reason");
   const [ctisLabel, ctis] = makeChoice("CTIs", "ctis", ["yes", "no"]), stage = asked.get("stage") || "";
+  const [repetitionsLabel, repetitions] = makeChoice("repetitions", "repetitions", ["marked", "left out"]);
   const [fromLabel, from] = makeChoice("from a time, or an age as 10m", "from");
   const [partitionLabel, partition] = makeChoice("partition", "partition");
-  const parameters = { topic, partition, key, where, from, ctis, reason, stage };
+  const parameters = { topic, partition, repetitions, key, where, from, ctis, reason, stage };
   const isOfLetters = names.letters.includes(topic);
   const loads = link("Load as a file", "/download/messages", parameters);
   loads.setAttribute("download", "");
   loads.className = "button";
-  choices.append(topicLabel, partitionLabel, keyLabel, whereLabel, fromLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel]));
+  choices.append(topicLabel, partitionLabel, keyLabel, whereLabel, fromLabel, ...(isOfLetters ? [reasonLabel] : [ctisLabel, repetitionsLabel]));
   if (stage) choices.append(button("only of " + stage + " ✕", "show those of all stages", () => go({ stage: null })));
   choices.append(loads, repeat(2, async () => {
     const found = await ask("messages", parameters);
     if (!found || isHeld(place)) return;
-    const remark = (found.repetitions ? found.repetitions + " repetitions are left out. " : "") +
+    const remark = (found.repetitions ? found.repetitions + " repetitions, which every reader skips, are " + repetitions + ". " : "") +
       (found.is_cut ? "Only the newest records of each partition were searched." : "");
     const parts = [make("p", remark)], reasons = Object.entries(found.reasons);
     if (reasons.length) {
@@ -63,7 +64,7 @@ export async function showMessages() {
     }
     const isLetters = found.records.some((record) => record.reason !== undefined);
     parts.push(isLetters ? fillLetters(found.records, actions, told)
-      : fillTable(["kind", "record"], found.records.map((record) => [record.kind, make("td", record.line, "line")])));
+      : fillTable(["kind", "record"], found.records.map((record) => [record.is_repetition ? "repetition" : record.kind, make("td", record.line, "line")])));
     if (!found.records.length) parts.push(make("p", "No such record."));
     refill(place, ...parts);
   }));
