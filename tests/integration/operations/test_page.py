@@ -599,6 +599,23 @@ def test_every_figure_of_the_page_is_in_the_answer_of_its_command(pipeline: Pipe
     assert {"state", "events_per_s", "lag", "watermark", "watermark_delay_s", "count", "looked_at", "complete", "due", "moved"} <= kinds
 
 
+def test_the_figures_of_the_pipeline_are_those_of_what_was_sent(pipeline: Pipeline, tab: Watched) -> None:
+    """
+    Computed from the records alone: all partitions have spoken, and their newest events are of second 200. Two seconds of reorder are
+    before that, these three are held, some records are no JSON, and nothing waits.
+    """
+    page = tab.go("/pipeline")
+    row = page.get_by_role("row", name="ingest cars")
+    broken = sum((each.value() or b"") == Broken(0, 0).value for each in records(pipeline.stack.bootstrap, pipeline.topic))
+    due = {"watermark": format_tick((START_MS + 198_000) * 1_000), "held": 3, "lag": 0, "count": broken, "state": "live"}
+
+    def shown() -> dict[str, Any]:
+        found = row.locator("[data-figure]").evaluate_all("all => all.map(each => [each.dataset.figure, each.dataset.value])")
+        return {json.loads(path)[-1]: json.loads(value) for path, value in found}
+
+    until(lambda: due.items() <= shown().items(), f"{due}, and not {shown()}", 60)
+
+
 def test_ten_thousand_events_a_second_are_drawn_as_they_come(pipeline: Pipeline, tab: Watched) -> None:
     """
     While they come, *Time* shows events of seconds ago, in no more than 2,000 points, and *Pipeline* their rate. Both tabs stay quiet.
