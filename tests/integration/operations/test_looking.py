@@ -41,7 +41,9 @@ SCRIPT = """
 SELECT car, System.Timestamp() AS minute_end, COUNT(*) AS fixes, AVG(speed) AS speed
 INTO rides FROM taxis TIMESTAMP BY at OVER car GROUP BY car, TumblingWindow(minute, 1)
 """
-# Over the results of that, with a table of which there are three versions.
+# Without a window.
+FAST = "SELECT car, speed, place.name AS name INTO fast FROM taxis TIMESTAMP BY at OVER car WHERE speed > 32"
+# Over the results of the first, with a table of which there are three versions.
 BUSY = """
 SELECT rides.car, owners.owner, System.Timestamp() AS span_end, SUM(rides.fixes) AS fixes
 INTO busy FROM rides JOIN owners ON rides.car = owners.car GROUP BY rides.car, owners.owner, TumblingWindow(minute, 2)
@@ -113,6 +115,10 @@ query = "rides.sql"
 topic = "{topic}.busy"
 query = "busy.sql"
 
+[outputs.fast]
+topic = "{topic}.fast"
+query = "fast.sql"
+
 [references.owners]
 path = "owners-{{date}}T{{time}}.csv"
 """
@@ -126,6 +132,8 @@ path = "owners-{{date}}T{{time}}.csv"
         space.start("query", "rides.sql").finish()
         for time_of_day in ("07-00", "08-03", "09-00"):
             (folder / f"owners-2026-01-05T{time_of_day}.csv").write_text("car,owner\na,Ann\nb,Bob\nc,Cem\n")
+        space.script("fast.sql", FAST)
+        space.start("query", "fast.sql").finish()
         space.script("busy.sql", BUSY)
         space.start("query", "busy.sql").finish()
         # As after a writer that failed: its last results are there again.
@@ -206,7 +214,7 @@ def test_a_result_is_explained_by_its_events_and_an_event_by_its_results(chain: 
     judged, went = map(json.loads, forward.stdout.splitlines())
     assert judged["verdict"] == "adjusted"
     assert (went["forward"]["place"], went["forward"]["seq"]) == (late[0]["place"], late[0]["seq"])
-    [rides] = went["forward"]["outputs"]
+    rides, _ = went["forward"]["outputs"]
     assert (rides["output"], rides["window_ends"]) == ("rides", ["2026-01-05T08:03:00Z"])
     assert sorted((each["seq"], each["value"]["speed"]) for each in rides["results"]) == sorted(
         (each["seq"], each["value"]["speed"]) for each in minutes
@@ -222,10 +230,13 @@ def test_an_event_is_followed_through_chained_queries_and_back(chain: Chain) -> 
     From an event to its minute, and on to the two minutes of that; from there back to the event, with the versions of the table that were
     valid meanwhile. What one way names, the other way names too. Level 3.
     """
-    place = f"{chain.topic}-0@63"
+    place = f"{chain.topic}-0@66"
     done = chain.tidegate("explain", "taxis", place, "--forward", "--format", "json")
     assert done.returncode == 0, done.stderr
-    [rides] = json.loads(done.stdout.splitlines()[1])["forward"]["outputs"]
+    rides, fast = json.loads(done.stdout.splitlines()[1])["forward"]["outputs"]
+    # Without a window it has one result, with its own values.
+    assert (fast["output"], fast["window_ends"]) == ("fast", [])
+    assert [each["value"] for each in fast["results"]] == [{"car": "a", "speed": 36, "name": "n132"}]
     own = [each for each in rides["results"] if each["value"]["car"] == "a"]
     assert own == rides["results"] != []
     busy = [result for each in own for output in each["outputs"] for result in output["results"]]
