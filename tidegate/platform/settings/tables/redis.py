@@ -15,8 +15,8 @@ from tidegate.platform.settings.tables.base import PASSWORD_TWICE, Conflict, Pem
 class RedisConnection(Table):
     """The settings of a connection to Redis, which several tables have."""
 
+    # The table, as errors name it.
     table: ClassVar[str] = "redis"
-    """The table, as errors name it."""
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
     )
