@@ -117,8 +117,8 @@ RELEASING = [
         "Below c nothing has a number of n or more, and n is the next number.",
         4,
         "model/cti_generation.py",
-        "numbers = state.c, promise[1], ahead",
-        "numbers = state.c, promise[1] + 1, ahead",
+        "numbers = state.c, promise.n, ahead",
+        "numbers = state.c, promise.n + 1, ahead",
         _EXACT,
     ),
     Bug(
