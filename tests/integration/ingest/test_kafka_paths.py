@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,31 @@ def test_transactions_leave_holes_that_are_skipped(properties: dict[str, str]) -
         found = {offset: value for offset, _, _, value in rows_of(reader.read(start, end))}
         assert found == {offset: value for offset, value in wanted.items() if start <= offset < end}
     reader.close()
+
+
+def test_a_hole_at_an_end_that_was_met_before_is_no_wait(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's client says only once that a partition has ended: whoever has read on up to a marker hears nothing of it in a range."""
+    monkeypatch.setattr(ranges, "_WARN_AFTER_S", 0.0)
+    warnings: list[str] = []
+    monkeypatch.setattr(ranges, "_log", SimpleNamespace(warning=lambda event, **_: warnings.append(event)))
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = Producer({**properties, "transactional.id": topic})
+    producer.init_transactions(30)
+    reader = RangeReader(properties, topic, 0)
+    for first in (0, 4, 8):
+        producer.begin_transaction()
+        for row in range(3):
+            producer.produce(topic, b"%d" % row, partition=0)
+        producer.commit_transaction(30)
+        start = first
+        while start < first + 3:
+            records = reader.read_on(start, 200)
+            start += len(records.offset) if records is not None else 0
+        while reader.read_on(start, 1_000) is not None:
+            pass
+        assert not list(reader.read(first + 3, first + 4))
+    reader.close()
+    assert warnings == []
 
 
 @pytest.mark.parametrize(("codec", "size"), [("none", 101_000_000), ("zstd", 150_000_000)])

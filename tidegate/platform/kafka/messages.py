@@ -41,13 +41,14 @@ class MessageConsumer:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def fetch(self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int) -> Fetched:
-        ready, size, wait = 0, 0, wait_ms
+        ready, size, wait, ended_at = 0, 0, wait_ms, 0
         while True:
             while ready < len(self._fetched):
                 message, _, value = self._fetched[ready]
                 error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) < end:
                     # The partition ended here when it was asked; what is behind it in the queue has come since.
+                    ended_at = message.offset() or 0
                     del self._fetched[ready]
                     continue
                 if error is not None and ready == 0:
@@ -56,15 +57,15 @@ class MessageConsumer:
                 added = len(value or b"") + len(message.key() or b"") if error is None else 0
                 is_beyond = error is None and _offset(message) >= end
                 if error is not None or is_beyond or ready == rows_max or (ready and size + added > bytes_max):
-                    return Fetched(self._pop(ready), is_beyond)
+                    return Fetched(self._pop(ready), is_beyond, ended_at=ended_at)
                 ready, size, wait = ready + 1, size + added, more_ms
             # Do not wait for records after the range.
             if ready == rows_max or (ready and _offset(self._fetched[ready - 1].message) + 1 >= end):
-                return Fetched(self._pop(ready))
+                return Fetched(self._pop(ready), ended_at=ended_at)
             # One record is fetched first: a call for many would wait until all of them have arrived.
             consumed = self._consumer.consume(1, wait / 1000)
             if not consumed:
-                return Fetched(self._pop(ready))
+                return Fetched(self._pop(ready), ended_at=ended_at)
             consumed += self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else []
             self._fetched += map(self._read, consumed)
 

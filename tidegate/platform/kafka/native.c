@@ -186,6 +186,7 @@ typedef struct {
     int32_t beyond; /* a record at or beyond the end has come: what is missing before it are holes */
     int32_t error;  /* an error came next: its code, offset and words; 0: none */
     int64_t error_offset;
+    int64_t ended_at; /* where the partition has ended; 0: that was not said */
     char text[TEXT_BYTES];
 } tg_piece;
 
@@ -446,6 +447,7 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t most_bytes
             rd_kafka_message_t *message = consumer->fetched[taken];
             if (message->err == ERR_EOF && message->offset < end) {
                 /* The partition ended here when it was asked; what is behind it in the queue has come since. */
+                piece->ended_at = message->offset;
                 rd_kafka_message_destroy(message);
                 consumer->count--;
                 memmove(consumer->fetched + taken, consumer->fetched + taken + 1, (consumer->count - taken) * sizeof *consumer->fetched);

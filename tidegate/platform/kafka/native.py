@@ -58,6 +58,7 @@ class _Piece(ctypes.Structure):
         ("beyond", _i32),
         ("error", _i32),
         ("error_offset", _i64),
+        ("ended_at", _i64),
         ("text", ctypes.c_char * _TEXT_BYTES),
     ]
 
@@ -270,7 +271,7 @@ class NativeConsumer(_Client):
             raise MemoryError("no memory for the records of a piece")
         error = KafkaError(piece.error, piece.text.decode(errors="replace")) if piece.error else None
         records = self._records(piece) if piece.rows else None
-        return Fetched(records, bool(piece.beyond), error, piece.error_offset)
+        return Fetched(records, bool(piece.beyond), error, piece.error_offset, piece.ended_at)
 
     def _records(self, piece: _Piece) -> Records:
         rows, block = piece.rows, _Block(self._native, piece.block)

@@ -122,6 +122,8 @@ class RangeReader:
         self._position = -1
 
     def _connect(self) -> None:
+        # Where the partition has ended, which the consumer says once: all records before it have come.
+        self._ended_at = -1
         library, properties = native.usable_library(), self._consumer_properties
         self._consumer: NativeConsumer | MessageConsumer
         # The consumer, or the source of its own, that this reader has opened and must close.
@@ -145,7 +147,7 @@ class RangeReader:
     def seek(self, offset: int) -> None:
         """Go to an offset without reading the records before it."""
         self._consumer.assign(offset)
-        self._position = offset
+        self._position, self._ended_at = offset, -1
 
     def read(
         self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES, silence_max_s: float = math.inf
@@ -170,9 +172,10 @@ class RangeReader:
         """
         if self._position != start:
             self.seek(start)
-        records, _, error, error_offset = self._consumer.fetch(_NO_END, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, wait_ms, 0)
-        if error is not None:
-            self._handle_error(error, error_offset, _NO_END)
+        fetched = self._consumer.fetch(_NO_END, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, wait_ms, 0)
+        records, self._ended_at = fetched.records, max(self._ended_at, fetched.ended_at)
+        if fetched.error is not None:
+            self._handle_error(fetched.error, fetched.error_offset, _NO_END)
         if records is not None:
             self._position = int(records.offset[-1]) + 1
         return records
@@ -189,9 +192,11 @@ class RangeReader:
     def _read_chunks(self, end: int, chunk: int, chunk_bytes: int, silence_max_s: float = math.inf) -> Iterator[Records]:
         warned_s = since_s = time.monotonic()
         patience_s = _RECONNECT_AFTER_S
+        if end <= self._ended_at:
+            self._position = end
         while self._position < end:
             rows_max = min(chunk, _CHUNK_EVENTS_MAX)
-            records, is_beyond, error, error_offset = self._consumer.fetch(end, rows_max, chunk_bytes, _WAIT_MS, _MORE_MS)
+            records, is_beyond, error, error_offset, _ = self._consumer.fetch(end, rows_max, chunk_bytes, _WAIT_MS, _MORE_MS)
             if error is not None:
                 self._handle_error(error, error_offset, end)
             if records is not None:
@@ -239,6 +244,7 @@ class RangeReader:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             # The partition ends at or beyond the range: the rest of the range has no records.
+            self._ended_at = error_offset
             if error_offset >= end:
                 self._position = end
         elif is_unreadable(error):

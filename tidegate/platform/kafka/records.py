@@ -94,3 +94,5 @@ class Fetched(NamedTuple):
     # The error that came next, and the offset at which.
     error: KafkaError | None = None
     error_offset: int = 0
+    # Where the partition has ended; 0: that was not said.
+    ended_at: int = 0
