@@ -80,7 +80,7 @@ def produce(bootstrap: str, rate: int, stop: threading.Event) -> None:
 class Watcher(threading.Thread):
     """
     Notes when events of a *topic* reach a consumer: (wall clock then, when the last raw event was made that they need), microseconds. That
-    is the arrival in the raw topic for ordered events, and the end of the window for results.
+    is the arrival in the raw topic for ordered events, and the end of the window for results. A repetition is no event.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, since: str) -> None:
@@ -91,17 +91,29 @@ class Watcher(threading.Thread):
         self._since = since
         self.seen: list[tuple[int, np.ndarray]] = []
         self.done = threading.Event()
+        # By partition and roster number: the number of the next event.
+        self._next_seqs: dict[tuple[int, int], int] = {}
 
     def run(self) -> None:
         """Follow the ordered topic until told to end."""
         while not self.done.is_set():
             messages = take_now(self._consumer)
             now_us = time.time_ns() // 1000
-            headers = [message.headers()[0][1] for message in messages]
-            events = [header for header in headers if len(header) == EVENT_HEADER_BYTES]
+            headers = [(message.partition(), message.headers()[0][1]) for message in messages]
+            events = [(partition, header) for partition, header in headers if len(header) == EVENT_HEADER_BYTES]
             if events:
-                self.seen.append((now_us, decode_event_headers(events)[self._since].astype(np.int64)))
+                decoded = decode_event_headers([header for _, header in events])
+                is_new = [
+                    self._is_new(partition, *ids) for (partition, _), *ids in zip(events, decoded["number"], decoded["seq"], strict=True)
+                ]
+                self.seen.append((now_us, decoded[self._since].astype(np.int64)[is_new]))
         self._consumer.close()
+
+    def _is_new(self, partition: int, number: int, seq: int) -> bool:
+        is_new = seq >= self._next_seqs.get((partition, number), 0)
+        if is_new:
+            self._next_seqs[partition, number] = seq + 1
+        return is_new
 
     def latencies_ms(self, since_us: int, until_us: int) -> np.ndarray:
         """Return what was measured for events that arrived in a span."""
