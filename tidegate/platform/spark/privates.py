@@ -7,6 +7,7 @@ Spark, and fails if Spark's version is not the checked one.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 # Python workers import this module for its constants only, so functions import their modules themselves.
 if TYPE_CHECKING:
@@ -280,8 +281,64 @@ NO_LOOKUP_PROGRAM = "no-lookup-of-data-sources"
 # The daemon's first argument names the kind of worker that it forks; the stateful stage runs in this one.
 STATEFUL_WORKER = "pyspark.worker"
 
-# Spark sets the batch's number as a local property of the tasks of a micro-batch.
+# Spark sets the batch's number as a local property of the tasks of a micro-batch, and the query's id.
 BATCH_PROPERTY = "streaming.sql.batchId"
+QUERY_PROPERTY = "sql.streaming.queryId"
+# The private folder in which Spark and its Python processes meet.
+SOCKETS_VARIABLE = "PYTHON_WORKER_FACTORY_SOCK_DIR"
+
+
+class TaskPlace(NamedTuple):
+    """Which task of a stateful stage: the id of its streaming query, and its number in each batch."""
+
+    query: str
+    partition: int
+
+
+class UnfinishedMessageError(Exception):
+    """More of a message has to come."""
+
+
+def route_tasks(run: Callable[[Callable[[Any, bool], int]], Callable[[Any, bool], int]]) -> None:
+    """Have Spark's Python processes run their tasks by what *run* makes of Spark's own way."""
+    from pyspark import daemon
+
+    process: Any = daemon
+    process.worker = run(process.worker)
+
+
+def place_of_task(beginning: bytes) -> TaskPlace | None:
+    """
+    Return the place of a task from the *beginning* of what Spark sends for it; None if it is no task of a stateful stage. Raises
+    UnfinishedMessageError.
+    """
+    from pyspark.serializers import SpecialLengths
+    from pyspark.util import PythonEvalType
+
+    at = 0
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        at += size
+        if at > len(beginning):
+            raise UnfinishedMessageError
+        return beginning[at - size : at]
+
+    def number() -> int:
+        return int.from_bytes(take(4), signed=True)
+
+    # What kind of message, its length, the partition, Python's version; the folder of files that users add, and their names; broadcasts.
+    if number() != SpecialLengths.START_OF_INIT_MESSAGE:
+        return None
+    number(), number(), take(number())
+    task = json.loads(take(number()))
+    take(number())
+    for _ in range(number()):
+        take(number())
+    is_encrypted, broadcasts = take(1) != b"\0", number()
+    query = task["localProperties"].get(QUERY_PROPERTY)
+    is_stateful = not is_encrypted and not broadcasts and number() == PythonEvalType.SQL_TRANSFORM_WITH_STATE_PANDAS_UDF
+    return TaskPlace(query, task["partitionId"]) if is_stateful and query else None
 
 
 def batch_of_task() -> dict[str, int]:

@@ -22,10 +22,14 @@ from types import SimpleNamespace
 
 import pyspark
 import pytest
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext, daemon
+from pyspark.messages import ZeroCopyByteStream
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.util import PythonEvalType
+from pyspark.worker_message import WorkerInitInfo
 from support.repository import ROOT
+from support.spark_tasks import init_message
 
 from tidegate.platform.spark import privates
 from tidegate.platform.spark.privates import batch_of_task, silence_accumulator_server
@@ -92,6 +96,7 @@ def test_the_classes_that_settings_name_are_there(name: str) -> None:
         ("core", "org/apache/spark/api/python/BasePythonRunner$ReaderIterator$$anonfun$1.class", privates.WORKER_GONE),
         ("core", "org/apache/spark/api/python/PythonUtils$.class", privates.LOOKUP_PROGRAM_VARIABLE),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/MicroBatchExecution$.class", privates.BATCH_PROPERTY),
+        ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamExecution$.class", privates.QUERY_PROPERTY),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.OFFSETS_FOLDER),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.COMMITS_FOLDER),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.METADATA_FILE),
@@ -100,6 +105,35 @@ def test_the_classes_that_settings_name_are_there(name: str) -> None:
 def test_the_texts_that_are_looked_for_are_spark_s(where: str, name: str, text: str) -> None:
     """Failures come out of the JVM as text; names of properties and folders are in no interface either."""
     assert text.encode() in jar(where).read(name)
+
+
+def test_the_beginning_of_a_task_says_which_one_it_is() -> None:
+    """Read as PySpark reads it, from as much as has come."""
+    message = init_message("a query", 5, rest=bytes(4))
+    read = WorkerInitInfo.from_stream(ZeroCopyByteStream(memoryview(message[8:])))
+    place = privates.place_of_task(message)
+    assert place == (read.task_context.local_properties[privates.QUERY_PROPERTY], read.split_index) == ("a query", 5)
+    assert read.udf_info == [], "nothing is left"
+    for length in range(len(message) - 12):
+        with pytest.raises(privates.UnfinishedMessageError):
+            privates.place_of_task(message[:length])
+    assert privates.place_of_task(init_message(None, 5)) is None
+    assert privates.place_of_task(init_message("a query", 5, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)) is None
+    assert privates.place_of_task((-4).to_bytes(4, signed=True)) is None
+
+
+def test_spark_s_daemon_calls_what_is_put_in_place_of_its_worker() -> None:
+    """By its name, with the connection, until it returns another code than 0."""
+    assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
+    source = inspect.getsource(daemon.manager)
+    assert "code = worker(sock, authenticated)" in source
+    assert privates.SOCKETS_VARIABLE in source
+    replaced = daemon.worker
+    try:
+        privates.route_tasks(lambda run: lambda connection, authenticated: 7 if run is replaced else 8)
+        assert daemon.worker(socket.socket(), True) == 7
+    finally:
+        daemon.worker = replaced
 
 
 def test_checkpoints_that_are_taken_or_unreadable_are_reported_in_these_words() -> None:
