@@ -70,19 +70,22 @@ class CatchUp:
         for partition in new:
             self._check(partition, journaled[partition])
         behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
+        lacking = [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])]
+        if lacking:
+            known.recall()
         # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
         lost = self._report_loss(behind, journaled)
         for partition in new if has_forgotten else lost:
             self._losses[partition] = self._losses.get(partition, 0) + 1
-        self._give_back(journal, [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])])
+        self._give_back(journal, lacking)
         for partition in new:
             memory = known.memory(partition)
             memory.remember(FactKind.ESTIMATE, journaled[partition].estimates)
             memory.remember(FactKind.IMPORT, journaled[partition].imports)
             memory.remember(known.planning_kind, journaled[partition].planning_times)
-            judged = known.positions[partition].next_offset if partition in behind else 0
+            judged = known.judged_to(partition) if partition in behind else 0
             known.closed[partition] = max(journaled[partition].closed, judged)
         self._compared |= set(new)
         known.uncertain -= set(new)
@@ -104,6 +107,7 @@ class CatchUp:
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
         """Give all known facts to a journal that has lost some; *keys* are those of the calls that follow."""
+        self._known.recall()
         self._give_back(journal, self._known.positions)
         self._give_back_own(journal, keys)
 
@@ -121,6 +125,7 @@ class CatchUp:
         except JournalWipedError as error:
             self._log.warning(error.what, code=error.code)
             has_forgotten = True
+            self._known.recall()
             self._give_back_own(journal, [call.key for call in calls])
             answers = journal.execute(calls)
         count = len(calls) // len(partitions)
@@ -171,8 +176,8 @@ class CatchUp:
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         known = self._known
         for partition in partitions:
-            memory, position = known.memory(partition), known.positions[partition]
-            below = 0 if known.is_fresh(partition) else max(position.next_offset, known.closed.get(partition, 0))
+            memory = known.memory(partition)
+            below = 0 if known.is_fresh(partition) else max(known.judged_to(partition), known.closed.get(partition, 0))
             closing = [Fact(FactKind.CLOSED, below, 0)]
             contradicted = journal.restore(known.key(partition), memory.facts(imports=False) + closing)
             # Verdicts may differ slightly without harm; arrival stamps may not.

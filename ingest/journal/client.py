@@ -22,7 +22,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.connection import JournalConnection
 from ingest.journal.fact_bounds import FactBounds, ReadEnds
-from ingest.journal.known_facts import KnownFacts, StageFacts
+from ingest.journal.known_facts import KnownFacts, ReadClosedBetween, StageFacts
 from ingest.journal.range_closing import RangeClosing
 from ingest.offsets import PartitionJoin, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
@@ -50,9 +50,11 @@ ReadStarts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 class JournalClient:
     """The journal of one job, in its planner."""
 
-    def __init__(self, plan: IngestPlan, log: FilteringBoundLogger, read_ends: ReadEnds | None = None) -> None:
+    def __init__(
+        self, plan: IngestPlan, log: FilteringBoundLogger, read_ends: ReadEnds | None = None, read_closed: ReadClosedBetween = list
+    ) -> None:
         self._plan, self._log = plan, log
-        self._known = KnownFacts(plan)
+        self._known = KnownFacts(plan, read_closed)
         self._bounds = FactBounds(plan, read_ends)
         self._catch_up = CatchUp(plan, self._known, self._bounds, log)
         self._closing = RangeClosing(plan, self._known, self._bounds)
@@ -97,11 +99,15 @@ class JournalClient:
         return self._connection.read_fingerprint(plan.settings.ordered_topic, plan.ordered_topic_id, plan.fingerprint)
 
     def select_plannable(self, positions: Positions) -> dict[Partition, PlannedPosition]:
-        """Return the *positions* that may be planned: all, or without the journal the partitions whose facts are all known."""
+        """
+        Return the *positions* that may be planned: all, or without the journal the partitions whose facts are all known. Raises
+        TidegateError (TG-JOURNAL-BUSY): that cannot be said now.
+        """
         if self.is_available():
             return dict(positions)
         if self._known.stamps_arrivals or self._plan.settings.journal_outage == "pause":
             return {}
+        self._known.recall()
         return {p: position for p, position in positions.items() if self._known.is_complete(p, position.next_offset)}
 
     def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:

@@ -6,7 +6,7 @@ Only then does the planner know every fact in force.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ingest.config import IngestPlan, Partition
@@ -15,6 +15,8 @@ from ingest.offsets import PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import INFINITY
+
+ReadClosedBetween = Callable[[], Iterable[tuple[Partition, PlannedPosition]]]
 
 
 class StageFacts(NamedTuple):
@@ -32,10 +34,13 @@ class Unclosed(NamedTuple):
 
 
 class KnownFacts:
-    """The facts of all input partitions of one job, as its planner knows them."""
+    """
+    The facts of all input partitions of one job, as its planner knows them; *read_closed* returns ends, with their facts, that others of
+    this job have closed since the last batch.
+    """
 
-    def __init__(self, plan: IngestPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: IngestPlan, read_closed: ReadClosedBetween = list) -> None:
+        self._plan, self._read_closed = plan, read_closed
         self.stamps_arrivals = plan.settings.arrival == "ingest"
         self.planning_kind = plan.settings.planning_kind
         self.positions: Positions = {}
@@ -44,6 +49,8 @@ class KnownFacts:
         self.unclosed: dict[Partition, Unclosed] = {}
         # Of the partitions that an open batch has judged up to their position.
         self.stages: Mapping[Partition, StageFacts] = {}
+        # Up to where others of this job have closed records, with facts that are known here.
+        self._recalled: dict[Partition, int] = {}
         # Partitions about which an answer of the journal was lost.
         self.uncertain: set[Partition] = set()
         # Facts that hold for this ordered topic only.
@@ -60,6 +67,18 @@ class KnownFacts:
         for partition, position in positions.items():
             if partition not in self._memory:
                 self.memory(partition).remember_planned(position)
+
+    def recall(self) -> None:
+        """
+        Remember what others of this job have closed meanwhile; nothing more is closed until the next batch ends. Raises TidegateError
+        (TG-JOURNAL-BUSY).
+        """
+        for partition, end in self._read_closed():
+            self.memory(partition).remember_planned(end)
+            self._recalled[partition] = max(self._recalled.get(partition, 0), end.next_offset)
+            # Without an entry nothing is known of what was closed.
+            if partition in self.closed:
+                self.closed[partition] = max(self.closed[partition], end.next_offset)
 
     def add_topic(self, topic: str, topic_id: str) -> None:
         self._topic_ids.setdefault(topic, topic_id)
@@ -83,15 +102,21 @@ class KnownFacts:
             return position.next_offset == self._plan.starts[partition].next_offset
         return not position.planned_ms and not position.frontier_us
 
+    def judged_to(self, partition: Partition) -> int:
+        """Return up to where this job has judged a partition, as far as it is known."""
+        return max(self.positions[partition].next_offset, self._recalled.get(partition, 0))
+
     def is_complete(self, partition: Partition, next_offset: int) -> bool:
         """Return whether the planner knows every fact in force from an offset on."""
         is_uncertain = partition in self.uncertain or (partition in self.stages and self.stages[partition].lost_answer)
-        return next_offset >= self.closed.get(partition, INFINITY) and not is_uncertain
+        known_to = max(next_offset, self._recalled.get(partition, 0))
+        return known_to >= self.closed.get(partition, INFINITY) and not is_uncertain
 
     def begin_unclosed(self, partition: Partition, start: int) -> None:
         """Note that records from *start* on are judged without the journal, except those that an open batch has closed."""
         frontier_us = self.stages[partition].frontier_us if partition in self.stages else 0
-        self.unclosed.setdefault(partition, Unclosed(max(start, self.positions[partition].next_offset), frontier_us))
+        offset = max(start, self.judged_to(partition))
+        self.unclosed.setdefault(partition, Unclosed(offset, frontier_us))
 
     def range_end(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> PlannedPosition:
         """Return the end of a range with all facts that every replay of the range must repeat, those at its start included."""

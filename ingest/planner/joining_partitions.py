@@ -26,6 +26,7 @@ from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.ordered_topic.promises import Promises, last_promises
+from tidegate.platform.checkpoint.between_batches import all_have_ended
 from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.checkpoint.offset_log import last_batches, read_offset
 from tidegate.platform.checkpoint.open_batches import request_end
@@ -89,13 +90,15 @@ class PartitionJoins:
     def join_new(self, offset: IngestOffset, now_us: int, candidates: Iterable[Partition] | None) -> IngestOffset | None:
         """
         Return the offset with new partitions joined (of *candidates*, unless None); None if there are none, or if a search for them is not
-        due at *now_us*, a monotonic clock. No batch may run meanwhile.
+        due at *now_us*, a monotonic clock. No batch may run meanwhile, and nothing go on after the last one: it would promise more.
         """
         self._journal_joins(offset)
         if now_us < self._due_us:
             return None
-        self._due_us = now_us + self._plan.settings.discovery_cadence_us
         new = set(self.present_partitions() if candidates is None else candidates) - offset.partitions.keys()
+        if new and not all_have_ended(Path(self._plan.checkpoint)):
+            return None
+        self._due_us = now_us + self._plan.settings.discovery_cadence_us
         return self._plan_joins(offset, sorted(new)) if new else None
 
     def check_topics(self, now_us: int) -> None:

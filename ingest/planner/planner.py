@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
+from ingest.journal.closed_between import read_closed_between
 from ingest.journal.known_facts import StageFacts
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
@@ -77,7 +78,8 @@ class IngestPlanner(RangePlanner):
 
     @cached_property
     def _journal(self) -> JournalClient:
-        return JournalClient(self._plan, self._log, lambda partitions: self._admin.ends(partitions, committed=False))
+        read_closed = partial(read_closed_between, self._folder)
+        return JournalClient(self._plan, self._log, lambda partitions: self._admin.ends(partitions, committed=False), read_closed)
 
     @cached_property
     def _estimates(self) -> IdleEstimates:

@@ -9,7 +9,9 @@ While a partition is silent and its silence may advance time, the task makes its
 (:mod:`ingest.planner.idle_estimates`). An estimate too is a range that the stage plans itself: an empty one.
 
 The batch ends when its span is over, when its end is requested (:mod:`tidegate.platform.checkpoint.open_batches`), or when the journal or
-the brokers do not answer. A task that ends requests the end of the others, so none waits for another.
+the brokers do not answer. A task that ends requests the end of the others, so none waits for another. While Spark commits it, the same
+rounds go on without estimates (:mod:`tidegate.platform.checkpoint.between_batches`); what they close is noted for the planner, which plans
+meanwhile (:mod:`ingest.journal.closed_between`).
 """
 
 from __future__ import annotations
@@ -21,31 +23,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from confluent_kafka import KafkaException
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.offsets import PlannedPosition
+from ingest.journal.closed_between import ClosedBetween
+from ingest.offsets import PlannedPosition, Positions
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.silences import boottime_us
 from ingest.planner.stage_progress import StageProgress, read_stage_progress
 from ingest.stage.memory import JobMemory
+from ingest.stage.range_walk import RangeWalk
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
-from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
+from tidegate.platform.checkpoint.open_batches import OpenSpan, is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
-from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
+from tidegate.platform.kafka.ranges import Records, wait_for_any
 from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.spark.launch.allocator import freed_memory
 
-# How long records are waited for, milliseconds.
-_WAIT_MS = 100
+# How long records are waited for, milliseconds; and between two batches, where the next one waits for the end of the round.
+_WAIT_MS, _SHORT_WAIT_MS = 100, 5
 # How often requests and silences are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so long for each CTI that the last one wrote, but not longer than _ROUND_MAX_S: CTIs cost their readers too.
@@ -57,26 +60,12 @@ _TELL_EVERY_S = 1.0
 _log = get_logger("ingest.stage")
 
 
-class Walk(Protocol):
-    """What an open batch needs of the walk of a range (:class:`~ingest.stage.range_walk.RangeWalk`)."""
-
-    ctis: list[Cti]
-
-    @property
-    def next_offset(self) -> int: ...
-    def reader(self, planned: IngestRange) -> RangeReader: ...
-    def go_on(self, records: Records | None, end: PlannedPosition) -> None: ...
-    def pop_ctis(self, *, is_last: bool) -> list[Cti]: ...
-    def finish(self, substreams: int | None = None) -> IngestReport: ...
-    def report(self, substreams: int | None = None) -> IngestReport: ...
-
-
 @dataclass(slots=True)
 class OpenRange:
     """A range whose planned part was walked; *save* saves its state."""
 
     planned: IngestRange
-    walk: Walk
+    walk: RangeWalk
     save: Callable[[], None]
     # The clock for durations when its arrival frontier was known to be reached, microseconds: after the last record was read beyond the
     # planned part, or else after the last estimate. The other one is 0.
@@ -146,43 +135,67 @@ class OpenBatch:
         self._plan, self._ranges, self._publish, self._tell, self._is_watched = plan, ranges, publish, tell, is_watched
         self._folder = Path(plan.checkpoint)
         self._memory = memory = JobMemory.of(plan)
-        self._span_s = memory.spans.take_s(plan.settings.batch_span_us / SECOND_US)
+        self._span = OpenSpan(memory.spans.take_s(plan.settings.batch_span_us / SECOND_US), time.monotonic())
+        self._has_read = any(opened.planned.end > opened.planned.start for opened in ranges)
         admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
         self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)
         self._parent = os.getppid()
         self._looked_s, self._silences_s, self._told_s, self._tell_every_s = 0.0, 0.0, time.monotonic(), _TELL_EVERY_S
         self._is_asked = False
-        self._round_min_s = _ROUND_OF_STAMP_S if plan.settings.arrival == "ingest" else 0.0
+        # How long the present round takes at least, seconds.
+        self._round_s = self._round_min_s = _ROUND_OF_STAMP_S if plan.settings.arrival == "ingest" else 0.0
 
     def run(self) -> None:
         """Go on until the batch ends. Raises TidegateError as a walk does."""
-        began_s = time.monotonic()
         for opened in self._ranges:
             opened.open()
         self._observe(self._ranges)
         try:
-            round_s = self._write_ctis()
-            while not self._is_over(time.monotonic(), began_s):
-                pieces, read_s = self._read(), time.monotonic()
+            self._write_ctis()
+            while not self._is_over(time.monotonic()):
+                pieces, read_s = self._read(_WAIT_MS), time.monotonic()
+                self._has_read |= bool(pieces)
                 if not self._judge(pieces):
                     break
-                if not self._raise_silent() and not pieces:
-                    continue
-                time.sleep(max(round_s - (time.monotonic() - read_s), 0))
-                round_s = self._write_ctis()
+                if self._raise_silent() or pieces:
+                    self._end_round(read_s)
         finally:
             request_end(self._folder)
 
-    def _is_over(self, now_s: float, began_s: float) -> bool:
-        if now_s - began_s >= self._span_s:
-            return True
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the rounds may go on after the end: the journal answers."""
+        return self._memory.journal is not None
+
+    def go_on(self, is_over: Callable[[], bool]) -> None:
+        """Go on after the end of the batch until *is_over*, or until there is a reason why no batch would stay open."""
+        self._looked_s, is_closed = 0.0, True
+        noted = ClosedBetween(self._folder, self._ranges[0].planned.number)
+        while is_closed and not (is_over() or self._is_stopped(time.monotonic()) or any(opened.walk.is_full for opened in self._ranges)):
+            pieces, read_s = self._read(_SHORT_WAIT_MS), time.monotonic()
+            if pieces:
+                is_closed = self._judge(pieces, noted.add)
+                self._end_round(read_s)
+
+    def _end_round(self, read_s: float) -> None:
+        time.sleep(max(self._round_s - (time.monotonic() - read_s), 0))
+        self._write_ctis()
+
+    def _is_stopped(self, now_s: float) -> bool:
+        """Return whether the job is to stop; look for it from time to time."""
         if now_s - self._looked_s >= _LOOK_EVERY_S:
-            self._looked_s = now_s
-            self._is_asked = read_request(self._folder) != self._ranges[0].planned.end_request or is_stopping(self._folder)
-            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
+            self._looked_s, self._is_asked = now_s, is_stopping(self._folder)
             if os.getppid() != self._parent:
                 raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
+        return self._is_asked
+
+    def _is_over(self, now_s: float) -> bool:
+        if self._span.is_over(now_s, has_read=self._has_read):
+            return True
+        if now_s - self._looked_s >= _LOOK_EVERY_S and not self._is_stopped(now_s):
+            self._is_asked = read_request(self._folder) != self._ranges[0].planned.end_request
+            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
         if now_s - self._told_s >= self._tell_every_s:
             self._told_s = now_s
             for opened in self._ranges:
@@ -192,11 +205,11 @@ class OpenBatch:
             freed_memory().give_back_in_silence(now_s, time.process_time())
         return self._is_asked
 
-    def _read(self) -> list[Piece]:
+    def _read(self, wait_ms: int) -> list[Piece]:
         """Return what has come; if nothing has, wait a while for some of it."""
         pieces = self._read_ranges()
         if not pieces:
-            wait_for_any([opened.walk.reader(opened.planned) for opened in self._ranges], _WAIT_MS)
+            wait_for_any([opened.walk.reader(opened.planned) for opened in self._ranges], wait_ms)
             pieces = self._read_ranges()
         return pieces
 
@@ -204,12 +217,16 @@ class OpenBatch:
         read = [(opened, opened.read()) for opened in self._ranges]
         return [(opened, records) for opened, records in read if records is not None]
 
-    def _judge(self, pieces: Sequence[Piece]) -> bool:
-        """Close the records in the journal, then judge them; return False if the journal has not closed all: the batch must end."""
+    def _judge(self, pieces: Sequence[Piece], note: Callable[[Positions], None] = lambda _: None) -> bool:
+        """
+        Close the records in the journal, *note* what was closed, then judge them; return False if the journal has not closed all: the batch
+        must end.
+        """
         if not pieces:
             return True
         ends = {opened.place: int(records.offset[-1]) + 1 for opened, records in pieces}
         closed = self._close({opened.place: opened.walk.next_offset for opened, _ in pieces}, ends)
+        note(closed)
         for opened, records in pieces:
             if opened.place in closed:
                 opened.judge(records, closed[opened.place])
@@ -259,11 +276,11 @@ class OpenBatch:
             _log.warning("an open batch ends: the journal does not answer")
         return certain
 
-    def _write_ctis(self) -> float:
-        """Write the CTIs that are due; return how long the next round may take at least, seconds."""
+    def _write_ctis(self) -> None:
+        """Write the CTIs that are due; how many there were says how long the next round takes."""
         ctis = [cti for opened in self._ranges for cti in opened.walk.pop_ctis(is_last=True)]
         self._publish(ctis)
-        return max(min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S), self._round_min_s)
+        self._round_s = max(min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S), self._round_min_s)
 
 
 def _open_journal(plan: IngestPlan, admin: Admin) -> JournalClient:

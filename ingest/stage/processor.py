@@ -7,9 +7,10 @@ Law: a repeated batch writes the same bytes with the same numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ingest.stage.range_walk import RangeWalk
 from ordering.model.state import State
 from ordering.protocol.punctuation import Cti
 from tidegate.basics.fault_points import pause_at
+from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
 from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.checkpoint.spilling import spill
 from tidegate.platform.kafka.worker import WORKER
@@ -31,7 +33,7 @@ from tidegate.platform.observe.logs import bind_fields, configure_worker
 from tidegate.platform.observe.reports import BrokenPolicies, IngestReport
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import read_row
-from tidegate.platform.spark.state_store import StateStore
+from tidegate.platform.spark.state_store import StateStore, forget_value
 from tidegate.records.fields import FieldReader
 
 
@@ -46,8 +48,9 @@ class IngestStage:
         self._fields = FieldReader.of(plan.settings, plan.payloads)
         self._question = DetailQuestion(Path(plan.checkpoint))
         self._ctis: list[Cti] = []
-        # The ranges of an open batch that were walked so far.
+        # The ranges of an open batch that were walked so far; once all were, the batch.
         self._opened: list[OpenRange] = []
+        self._batch: OpenBatch | None = None
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
@@ -70,7 +73,9 @@ class IngestStage:
         """Walk the planned range."""
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
+        gone_on = JobMemory.of(self._plan).gone_on.pop(planned.number, None)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
+        tally = gone_on.tally if gone_on is not None and gone_on.is_of(state) else None
         producer = WORKER.producer(self._plan.kafka)
 
         def save() -> None:
@@ -78,7 +83,7 @@ class IngestStage:
                 store.select()
             self._save(planned.number, state, store)
 
-        walk = RangeWalk(self._plan, model, state, self._fields, producer, save)
+        walk = RangeWalk(self._plan, model, state, self._fields, producer, save, tally)
         with self._forgotten_on_failure(planned):
             walk.walk(planned)
         return OpenRange(planned, walk, save)
@@ -93,14 +98,15 @@ class IngestStage:
 
     def _stay_open(self) -> list[IngestReport]:
         """Keep the ranges of this task open; return their reports."""
-        ranges, self._opened = self._opened, []
+        ranges = self._opened
         settings, batch = self._plan.settings, batch_of_task().get("batch", 0)
 
         def publish(ctis: list[Cti]) -> None:
             write_ctis(WORKER.producer(self._plan.kafka), settings.ordered_topic, ctis)
 
         with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
-            OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch), self._question.is_watched).run()
+            self._batch = OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch), self._question.is_watched)
+            self._batch.run()
         return [opened.report(self._close(opened), batch) for opened in ranges]
 
     def _tell(self, opened: OpenRange, batch: int) -> None:
@@ -128,7 +134,7 @@ class IngestStage:
         store.save(number, state, delta)
 
     def complete(self) -> None:
-        """Wait for the events of all ranges of this task, then write the CTIs above them."""
+        """Wait for the events of all ranges of this task, write the CTIs above them, and let an open batch go on until the next begins."""
         start_s = time.perf_counter()
         with bind_fields(input=self._plan.settings.name, **batch_of_task()):
             try:
@@ -139,7 +145,24 @@ class IngestStage:
                 self._drop_producers()
                 raise
         pause_at("walked")
-        JobMemory.of(self._plan).keep_wait(time.perf_counter() - start_s)
+        memory = JobMemory.of(self._plan)
+        memory.keep_wait(time.perf_counter() - start_s)
+        if self._batch is not None and self._batch.may_go_on:
+            memory.gone_on = {opened.planned.number: opened.walk for opened in self._opened}
+            BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
+
+    def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
+        for opened in self._opened:
+            opened.walk.save_no_more()
+            opened.walk.tally.count_anew()
+        planned = [opened.planned for opened in self._opened]
+        with bind_fields(input=self._plan.settings.name), self._forgotten_on_failure(*planned):
+            batch.go_on(is_over)
+
+    def _forget(self) -> None:
+        JobMemory.of(self._plan).gone_on = {}
+        for opened in self._opened:
+            forget_value(self._plan.checkpoint, opened.planned.number)
 
     def _drop_producers(self) -> None:
         WORKER.drop_producer(self._plan.kafka)

@@ -19,16 +19,24 @@ from tidegate.platform.observe.time_jumps import TimeJump
 
 
 class RangeTally:
-    """The tally of one walk; *waited_s*: how long the task before it waited for acknowledgements, seconds."""
+    """The tally of one walk, or of what went on after the one before it too."""
 
-    def __init__(self, places: Places, waited_s: float) -> None:
+    def __init__(self, places: Places) -> None:
         self._places = places
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        """Begin to count for the report of another batch."""
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
-        self._seconds["acknowledge"] = waited_s
+        self._seconds["acknowledge"] = 0.0
         self._bytes = self._read = 0
         self._breaks = PolicyBreaks()
         self._jumps: list[TimeJump] = []
         self.start_clock()
+
+    def add_wait(self, waited_s: float) -> None:
+        """Add how long the task before waited for acknowledgements, seconds."""
+        self._seconds["acknowledge"] += waited_s
 
     def start_clock(self) -> None:
         """Begin to take the time of the next step."""

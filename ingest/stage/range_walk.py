@@ -51,12 +51,27 @@ class RangeWalk(RecordJudge):
         fields: FieldReader,
         producer: GaplessProducer,
         save: Callable[[], None] = lambda: None,
+        tally: RangeTally | None = None,
     ) -> None:
         super().__init__(plan, model, state, fields)
         self._save = save
-        self._tally = RangeTally(plan.settings.places, JobMemory.of(plan).pop_wait())
-        self._output = RangeOutput(plan.settings, model.generation, producer, self._tally.spend)
+        self.tally = tally or RangeTally(plan.settings.places)
+        self.tally.add_wait(JobMemory.of(plan).pop_wait())
+        self._output = RangeOutput(plan.settings, model.generation, producer, self.tally.spend)
         self.ctis: list[Cti] = []
+
+    def is_of(self, state: State) -> bool:
+        """Return whether this walk changes that very *state*."""
+        return self._state is state
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the state should be saved before more is judged, so that memory is bounded."""
+        return self._state.unsaved_bytes >= self._plan.settings.max_bytes_per_batch // self._plan.tasks
+
+    def save_no_more(self) -> None:
+        """Go on without saving the state: the batch has ended."""
+        self._save = lambda: None
 
     @property
     def next_offset(self) -> int:
@@ -76,8 +91,8 @@ class RangeWalk(RecordJudge):
         self._note_skips(replace(planned, start=start))
         if end > start:
             for records in read_unskipped(self.reader(planned), start, end, planned.skips, CHUNK_EVENTS):
-                self._tally.spend("read")
-                self._tally.add_records(records)
+                self.tally.spend("read")
+                self.tally.add_records(records)
                 pause_at("piece read")
                 self.judge(planned.topic, planned.partition, records, marks)
         self._end_range(end, marks, is_final=planned.is_final, joins=planned.joins)
@@ -88,24 +103,24 @@ class RangeWalk(RecordJudge):
         Judge *records*, the next ones, in a range of their own up to *end*, which has its facts: the journal has closed it. Without records
         the range is empty, and its facts are in the journal.
         """
-        self._tally.start_clock()
+        self.tally.start_clock()
         piece = replace(self._planned, start=self.next_offset, skips=(), **end.range_fields())
         marks = self._begin_range(piece, is_first=False)
         pause_at("open piece closed")
         if records is not None:
-            self._tally.add_records(records)
+            self.tally.add_records(records)
             self.judge(piece.topic, piece.partition, records, marks)
         self._end_range(piece.end, marks)
 
     def finish(self, substreams: int | None = None) -> IngestReport:
         """Leave the last CTIs in ``ctis``; return the report, with details of up to *substreams* substreams (None: without details)."""
         self.ctis = self.pop_ctis(is_last=True)
-        self._tally.spend("write")
+        self.tally.spend("write")
         return self.report(substreams)
 
     def report(self, substreams: int | None = None) -> IngestReport:
         """Return how far the walk has come, with details of up to *substreams* substreams (None: without details)."""
-        return self._tally.report(self._planned, self._model, self._state, substreams)
+        return self.tally.report(self._planned, self._model, self._state, substreams)
 
     def pop_ctis(self, *, is_last: bool) -> list[Cti]:
         """Return the waiting CTIs with their facts."""
@@ -144,9 +159,9 @@ class RangeWalk(RecordJudge):
             _log.warning("offsets are skipped: tidegate skip shows why", skipped=count, skips=[list(span) for span in planned.skips])
 
     def judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
-        """Judge a piece of the range. Save the state early if the records are larger than planned, so that memory is bounded."""
+        """Judge a piece of the range. Save the state early if the records are larger than planned."""
         super().judge(topic, partition, records, marks)
-        if self._state.unsaved_bytes >= self._plan.settings.max_bytes_per_batch // self._plan.tasks:
+        if self.is_full:
             self._save()
 
     def _step(self, batch: Batch) -> Dropped | None:
@@ -155,7 +170,7 @@ class RangeWalk(RecordJudge):
         frontier_us = self._state.arrival_us
         step = self._model.step(self._state, batch)
         self._count(step.counts)
-        self._tally.add_breaks(step.counts, batch, self._model, frontier_us)
+        self.tally.add_breaks(step.counts, batch, self._model, frontier_us)
         self._output.accept(step)
         return step.dropped
 
@@ -165,13 +180,13 @@ class RangeWalk(RecordJudge):
         planned, slack_us = self._planning_times, self._plan.clock_slack_us
         clock_us = planned.times_at(self._places.offsets_of(batch.offset)) + slack_us if planned.judges_stamps else None
         for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, clock_us, bound_us):
-            self._tally.add_jump(jump)
+            self.tally.add_jump(jump)
             if f"time_jumps_{jump.cause}" not in self._state.totals:
                 _log.warning(EFFECTS[jump.cause], origin=f"{place}@{self._places.text(jump.offset)}", jump=jump.in_words)
             self._add(f"time_jumps_{jump.cause}", jump.count)
 
     def _on_parsed(self) -> None:
-        self._tally.spend("parse")
+        self.tally.spend("parse")
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         origin = send_dead_letter(self._plan, topic, partition, records, row, reason)

@@ -10,7 +10,8 @@ task with more work than the longest round does not wait at all.
 
 The batch ends when its span is over (a span without records lasts longer), when its end is requested
 (:mod:`tidegate.platform.checkpoint.open_batches`), when the task has read its share of what one batch may read, or when its buckets are
-finished. A task that ends requests the end of the others, so none waits for another.
+finished. A task that ends requests the end of the others, so none waits for another. While Spark commits it, the same rounds go on
+(:mod:`tidegate.platform.checkpoint.between_batches`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from tidegate.platform.kafka.worker import Worker
 from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
 from tidegate.platform.spark.launch.allocator import freed_memory
 
-# How long records are waited for, milliseconds; and if a request to end the batch ends the wait too.
-_WAIT_MS, _WATCHED_WAIT_MS = 100, 500
+# How long records are waited for, milliseconds; if a request to end the batch ends the wait too; and between two batches, where the next
+# one waits for the end of the round.
+_WAIT_MS, _WATCHED_WAIT_MS, _SHORT_WAIT_MS = 100, 500, 5
 # How often requests are looked for, seconds.
 _LOOK_EVERY_S = 0.02
 # A round lasts so many times as long as its work, within these bounds, seconds.
@@ -108,46 +110,65 @@ class OpenBatch:
     def _run(self) -> None:
         try:
             while not self._is_over(time.monotonic()):
-                pieces, read_s = self._read(), time.monotonic()
-                if not pieces:
-                    continue
-                for log, records in pieces:
-                    self._accept(log, records)
-                self._write()
-                now_s = time.monotonic()
-                round_s = min(max(_ROUND_OF_WORK * (now_s - read_s), _ROUND_MIN_S), _ROUND_MAX_S)
-                time.sleep(max(read_s + round_s - now_s, 0))
+                # A client is told of the records of the round before without delay.
+                longest_ms = _WAIT_MS if self._watch.descriptor < 0 else _WATCHED_WAIT_MS
+                self._round(min(longest_ms, round(self._tell_every_s * 1_000)))
         finally:
             request_end(self._folder)
 
-    def _is_over(self, now_s: float) -> bool:
-        read_bytes = sum(bucket.bytes for bucket in self._buckets)
-        if self._span.is_over(now_s, has_read=read_bytes > 0) or read_bytes >= self._plan.bytes_per_task:
-            return True
+    def go_on(self, is_over: Callable[[], bool]) -> None:
+        """Go on after the end of the batch until *is_over*, or until there is a reason why no batch would stay open."""
+        self._looked_s = 0.0
+        while not is_over() and not self._has_read_enough() and not self._is_stopped(time.monotonic()):
+            self._round(_SHORT_WAIT_MS)
+
+    def _round(self, wait_ms: int) -> None:
+        pieces, read_s = self._read(wait_ms), time.monotonic()
+        if not pieces:
+            return
+        for log, records in pieces:
+            self._accept(log, records)
+        self._write()
+        now_s = time.monotonic()
+        round_s = min(max(_ROUND_OF_WORK * (now_s - read_s), _ROUND_MIN_S), _ROUND_MAX_S)
+        time.sleep(max(read_s + round_s - now_s, 0))
+
+    @property
+    def _read_bytes(self) -> int:
+        return sum(bucket.bytes for bucket in self._buckets)
+
+    def _has_read_enough(self) -> bool:
+        return self._read_bytes >= self._plan.bytes_per_task
+
+    def _is_stopped(self, now_s: float) -> bool:
+        """Return whether the job is to stop or has nothing left to do; look for it from time to time."""
         if now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
-            self._is_asked = read_request(self._folder) != self._end_request or is_stopping(self._folder)
-            self._is_asked |= all(bucket.is_finished for bucket in self._buckets)
-            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
+            self._is_asked = is_stopping(self._folder) or all(bucket.is_finished for bucket in self._buckets)
             if os.getppid() != self._parent:
                 raise TidegateError("Spark has gone: nobody would commit what this worker writes", code="TG-SPARK-GONE")
+        return self._is_asked
+
+    def _is_over(self, now_s: float) -> bool:
+        if self._span.is_over(now_s, has_read=self._read_bytes > 0) or self._has_read_enough():
+            return True
+        if now_s - self._looked_s >= _LOOK_EVERY_S and not self._is_stopped(now_s):
+            self._is_asked = read_request(self._folder) != self._end_request
+            self._tell_every_s = WATCHED_EVERY_S if self._is_watched() else _TELL_EVERY_S
         if now_s - self._told_s >= self._tell_every_s:
             self._told_s = now_s
-            if read_bytes != self._told_bytes:
-                self._told_bytes = read_bytes
+            if self._read_bytes != self._told_bytes:
+                self._told_bytes = self._read_bytes
                 self._tell()
                 # The cycle collector is off while rows are handled.
                 gc.collect(0)
             freed_memory().give_back_in_silence(now_s, time.process_time())
         return self._is_asked
 
-    def _read(self) -> list[tuple[int, Records]]:
+    def _read(self, wait_ms: int) -> list[tuple[int, Records]]:
         """Return what has come; if nothing has, wait a while for some of it."""
         pieces = self._read_logs()
         if not pieces:
-            wait_ms = _WAIT_MS if self._watch.descriptor < 0 else _WATCHED_WAIT_MS
-            # A client is told of the records of the round before without delay.
-            wait_ms = min(wait_ms, round(self._tell_every_s * 1_000))
             wait_for_any([self._reader(log) for log in self._logs], wait_ms, self._watch.descriptor)
             if self._watch.forget():
                 self._looked_s = 0.0

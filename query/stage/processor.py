@@ -29,6 +29,7 @@ from query.stage.planned_range import QueryRange
 from tidegate.basics.budget import BUDGET
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
+from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
 from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.kafka.dead_letters import DeadLetter
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
@@ -41,7 +42,7 @@ from tidegate.platform.observe.result_delays import count_delays
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import read_row
 from tidegate.platform.spark.shuffle_keys import same_task
-from tidegate.platform.spark.state_store import StateStore
+from tidegate.platform.spark.state_store import StateStore, forget_value
 
 # Most records read and decoded at once.
 CHUNK_EVENTS = 100_000
@@ -56,8 +57,9 @@ class QueryStage:
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
-        # The buckets of an open batch that have read their ranges so far.
+        # The buckets of an open batch that have read their ranges so far; once all have, the batch.
         self._opened: list[BucketRun] = []
+        self._batch: OpenBatch | None = None
         self._question = DetailQuestion(Path(plan.checkpoint))
         configure_worker()
 
@@ -83,6 +85,7 @@ class QueryStage:
     def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketRun:
         """Read the planned ranges and write what is final; save the bucket, unless the batch stays open."""
         plan, number = self._plan, ranges[0].bucket
+        gone_on = JobMemory.of(plan).gone_on.pop(number, None)
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
 
         def save() -> None:
@@ -90,7 +93,10 @@ class QueryStage:
                 store.select()
             store.save(number, bucket, bucket.save())
 
-        run = BucketRun(plan, bucket, number, WORKER.producer(plan.kafka), save)
+        if gone_on is not None and gone_on.is_of(bucket):
+            run, run.save = gone_on, save
+        else:
+            run = BucketRun(plan, bucket, number, WORKER.producer(plan.kafka), save)
         with self._forgotten_on_failure([planned.log for planned in ranges]):
             run.run(ranges)
         if not ranges[0].open_buckets:
@@ -99,8 +105,8 @@ class QueryStage:
 
     def _stay_open(self, end_request: str) -> list[BucketReport]:
         """Keep the buckets of this task open; return their reports."""
-        runs, self._opened = self._opened, []
-        batch, folder = batch_of_task().get("batch", 0), Path(self._plan.checkpoint)
+        runs, folder = self._opened, Path(self._plan.checkpoint)
+        batch = batch_of_task().get("batch", 0)
 
         def tell() -> None:
             # The times of the steps are those of a whole batch: the report at its end has them. And only then has a run ended.
@@ -108,8 +114,9 @@ class QueryStage:
                 for run in runs:
                     write_report(folder, run.number, run.report(batch, seconds={}, is_final=False).to_json())
 
+        self._batch = OpenBatch(self._plan, runs, WORKER, end_request, tell, self._question.is_watched)
         with self._forgotten_on_failure({log for run in runs for log in run.logs}):
-            OpenBatch(self._plan, runs, WORKER, end_request, tell, self._question.is_watched).run()
+            self._batch.run()
         for run in runs:
             run.save()
         return [run.report(batch) for run in runs]
@@ -130,7 +137,22 @@ class QueryStage:
             raise
 
     def complete(self) -> None:
-        """Do nothing: each bucket has waited for its own results."""
+        """Let a batch that has stayed open go on until the next one begins. Each bucket has waited for its own results."""
+        # A batch takes up new versions of reference data at its beginning; and an engine of JavaScript belongs to its thread.
+        if self._batch is not None and not self._plan.references and not self._plan.functions:
+            JobMemory.of(self._plan).gone_on = {run.number: run for run in self._opened}
+            BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
+
+    def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
+        for run in self._opened:
+            run.count_anew()
+        with bind_fields(output=self._plan.name), self._forgotten_on_failure({log for run in self._opened for log in run.logs}):
+            batch.go_on(is_over)
+
+    def _forget(self) -> None:
+        JobMemory.of(self._plan).gone_on = {}
+        for run in self._opened:
+            forget_value(self._plan.checkpoint, run.number)
 
 
 def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -149,17 +171,26 @@ class BucketRun:
         self._letters = WORKER.dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
         self._memory = JobMemory.of(plan)
         self._first_records, self._nulls = self._memory.first_records(plan, number), self._memory.null_counts(plan, number)
-        self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
-        self._clock = time.perf_counter()
-        # By output: results written and not acknowledged yet, by the arrival frontier that each follows from; and the delays of the others.
+        # By output: results written and not acknowledged yet, by the arrival frontier that each follows from.
         self._unacknowledged = [Counter[int]() for _ in plan.outputs]
-        self._delays = [Counter[int]() for _ in plan.outputs]
-        # What this batch has read.
-        self._events = self.bytes = 0
+        self.count_anew()
         # Whether results were queued since the last wait for acknowledgements.
         self._has_queued = False
         # By log: the end of the planned range that was read.
         self._read_until: dict[int, int] = {}
+
+    def count_anew(self) -> None:
+        """Begin to count for the report of another batch."""
+        self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
+        self._clock = time.perf_counter()
+        # By output: the delays of results.
+        self._delays = [Counter[int]() for _ in self._plan.outputs]
+        # What the batch has read.
+        self._events = self.bytes = 0
+
+    def is_of(self, bucket: Bucket) -> bool:
+        """Return whether this is a run of that very *bucket*."""
+        return self._bucket is bucket
 
     @property
     def logs(self) -> Sequence[int]:

@@ -25,7 +25,7 @@ from ingest.journal.known_facts import StageFacts
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import PartitionJoin, PlannedPosition
 from ingest.skips import Skip
-from ordering.errors import RefusedError
+from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, PlanningTime, Silence
 
@@ -86,11 +86,20 @@ class Driver:
 
     def __init__(self, plan: IngestPlan, at: PlannedPosition | None = None) -> None:
         self.plan, self.at = plan, at or plan.starts[RAW]
-        self.journal_client = JournalClient(plan, _LOG)
+        # What the stages have closed since the last batch.
+        self.closed_between: list[tuple[Partition, PlannedPosition]] = []
+        # Whether some still go on.
+        self.go_on = False
+        self.journal_client = JournalClient(plan, _LOG, read_closed=self._read_closed)
         self.first = 0
         # Where an open batch stands, and what it has told.
         self.judged: int | None = None
         self.told: StageFacts | None = None
+
+    def _read_closed(self) -> list[tuple[Partition, PlannedPosition]]:
+        if self.go_on:
+            raise TidegateError("a task goes on", code="TG-JOURNAL-BUSY")
+        return self.closed_between
 
     def begin(self) -> None:
         """Begin a pass."""
@@ -310,6 +319,55 @@ def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_serv
     assert driver.plan_to(30)
     after = driver.journal()
     assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
+
+
+def test_what_stages_have_closed_between_two_batches_is_planned_without_the_journal_with_its_facts(own_server: Server) -> None:
+    """They have judged it with facts that this driver has not seen; while they may still do so it plans nothing."""
+    driver = Driver(plan_of(own_server))
+    assert driver.plan_to(20)
+    own_server.kill()
+    driver.go_on = True
+    with pytest.raises(TidegateError, match="TG-JOURNAL-BUSY"):
+        driver.plan_to(30)
+    noted_us = driver.at.spans[-1][1] + 5
+    driver.go_on, driver.closed_between = False, [(RAW, PlannedPosition(25, spans=((20, noted_us),)))]
+    assert driver.plan_to(30)
+    assert (20, noted_us) in driver.at.spans
+    own_server.start()
+    until_true(lambda: driver.begin() or driver.journal_client.is_available())
+    assert driver.plan_to(40)
+    assert (20, noted_us) in kinds(driver.journal(), FactKind.CLOCK)
+
+
+def test_what_stages_have_closed_between_two_batches_is_given_back_to_an_emptied_journal(own_server: Server) -> None:
+    """Nobody may journal another estimate where it was judged, and the facts by which it was judged are there again."""
+    driver = Driver(plan_of(own_server))
+    assert driver.plan_to(20)
+    driver.closed_between = [(RAW, PlannedPosition(25, marks=((20, 5_000),), spans=((20, driver.at.spans[-1][1] + 5),)))]
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert driver.plan_to(22)
+    facts = driver.journal()
+    assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(20, 5_000), (25, 0)]
+    assert (20, driver.at.spans[0][1] if driver.at.spans[0][0] == 20 else 0) in kinds(facts, FactKind.CLOCK)
+    assert driver.at.marks == ((20, 5_000),)
+
+
+def test_a_new_driver_waits_for_the_end_of_what_goes_on_only_if_the_journal_has_lost_facts(own_server: Server) -> None:
+    """A process that is suspended may hold it up for long. What it has closed is closed again in a journal that was emptied."""
+    driver = Driver(plan_of(own_server))
+    assert driver.plan_to(20)
+    heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
+    heir.go_on = True
+    assert heir.plan_to(22)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
+    heir.go_on, heir.closed_between = True, [(RAW, PlannedPosition(25, spans=((20, driver.at.spans[-1][1] + 5),)))]
+    with pytest.raises(TidegateError, match="TG-JOURNAL-BUSY"):
+        heir.plan_to(22)
+    assert heir.journal() == []
+    heir.go_on = False
+    until_true(lambda: heir.plan_to(22))
+    assert kinds(heir.journal(), FactKind.CLOSED) == [(25, 0)]
 
 
 def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -> None:

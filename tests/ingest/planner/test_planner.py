@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
+from tidegate.platform.checkpoint import between_batches
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.observe.reports import IngestReport
 
@@ -156,6 +159,24 @@ def test_partitions_that_join_together_get_numbers_by_name_at_the_largest_promis
         partition: (number, 9_000) for number, partition in enumerate(sorted(shuffled), start=2)
     }
     assert positions(joined) == {A: 0, B: 0, **dict.fromkeys(shuffled, 0)}
+
+
+def test_no_partition_joins_while_something_goes_on_after_the_last_batch(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would promise more than the largest promise that is read; once it has ended the partition joins."""
+    for name in ("_LAST_S", "_ROUND_S"):
+        monkeypatch.setattr(between_batches, name, 0.01)
+    ctis = [Cti(number, 0, c, 0, 0, 0, c, c, Roster(1, 2, Spread.ONE, False), Cause.EVENT) for number, c in enumerate((7_000, 9_000))]
+    monkeypatch.setattr("ingest.planner.joining_partitions.last_promises", lambda *_: {cti.number: {0: cti} for cti in ctis})
+    plan = plan_of(server, tmp_path)
+    made, _ = planner_of(plan, {A: 5, B: 5, NEW: 5})
+    monkeypatch.setattr(made._joins, "present_partitions", lambda: [A, B, NEW])
+    lock = between_batches._lock(tmp_path, fcntl.LOCK_SH)
+    assert lock is not None
+    assert not advance(made, start_of(plan)).joins
+    os.close(lock)
+    assert advance(made, start_of(plan)).joins[NEW].joined_us == 9_000
 
 
 @pytest.mark.parametrize(("joined_us", "is_believed"), [(8_000, True), (9_000, True), (9_001, False), (2**62, False)])

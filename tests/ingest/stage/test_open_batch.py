@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from simulation.world import Producer
+from support.between_batches import Between
 from support.ingest_plans import ingest_plan, input_settings
 from support.valkey_server import Server
 
@@ -177,18 +179,26 @@ class Writer:
 
 
 class Store:
-    """Spark's state store: what an attempt saves counts once its batch is committed."""
+    """Spark's state store: what an attempt saves counts once its batch is committed. The process that saved it has it in *memory*."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.memory: dict[int, tuple[object, State]] = {}
+        # How many times a state was taken over from memory.
+        self.kept = 0
         self.committed: dict[int, tuple[bytes, dict[int, bytes]]] = {}
         self.attempt: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
     def load(self, number: int, new: Any, restore: Any) -> State:
-        """Return what was committed."""
+        """Return what was committed: from memory, if it is that, or as any other process does."""
+        saved, state = self.memory.pop(number, (None, None))
         if number not in self.committed:
             return cast(State, new())
         head, chunks = self.committed[number]
         self.attempt[number] = head, dict(chunks)
+        if state is not None and saved is self.committed[number] and self._chance.random() < 0.8:
+            self.kept += 1
+            return state
         return cast(State, restore(head, dict(chunks)))
 
     def save(self, number: int, state: State, delta: Delta) -> None:
@@ -197,6 +207,7 @@ class Store:
         for chunk in delta.delete:
             chunks.pop(chunk, None)
         self.attempt[number] = delta.head, chunks
+        self.memory[number] = self.attempt[number], state
 
     def select(self) -> None:
         """Numbers are given with each call."""
@@ -238,7 +249,7 @@ class Job:
     """A job whose batches may stay open, driven as Spark does."""
 
     def __init__(self, plan: IngestPlan, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.plan, self.world, self.store = plan, world, Store()
+        self.plan, self.world, self.store, self.between = plan, world, Store(world.chance), Between(world.chance)
         self.journal = RedisJournal.open(plan.redis)
         self.offset = IngestOffset(plan.starts)
         self.batch, self.opened, self.died = 0, 0, 0
@@ -253,10 +264,12 @@ class Job:
         monkeypatch.setattr(processor.WORKER, "dead_letters", lambda *_: _Letters())
         monkeypatch.setattr(processor.WORKER, "drop_reader", lambda *_: None)
         monkeypatch.setattr(IngestStage, "_drop_producers", lambda _: None)
+        monkeypatch.setattr(processor, "BETWEEN_BATCHES", self.between)
         monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
         monkeypatch.setattr(open_batch, "Admin", lambda *_: brokers)
         monkeypatch.setattr(open_batch, "_ROUND_OF_CTI_S", 0.0)
         monkeypatch.setattr(open_batch, "_LOOK_EVERY_S", 0.0)
+        monkeypatch.setattr(open_batch, "_SHORT_WAIT_MS", 0)
         self.begin()
 
     def begin(self, **settings: Any) -> None:
@@ -265,6 +278,8 @@ class Job:
             self.plan = replace(self.plan, **settings)
         memory = JobMemory.of(self.plan)
         memory.journal = memory.admin = None
+        self.between.forget()
+        self.store.memory = {}
         self.writer = Writer(self.world)
         self.planner = IngestPlanner(self.plan)
         self.planner.__dict__["_admin"] = self._brokers
@@ -274,6 +289,8 @@ class Job:
         end = IngestOffset.from_json(self.planner.plan_end(self.offset.to_json()))
         if end == self.offset:
             return False
+        # What goes on does so before, while and after the next batch is planned.
+        self._go_on()
         while not self._attempt(end):
             self.died += 1
             self.writer.real.trickle()
@@ -281,7 +298,17 @@ class Job:
             self.begin(stays_open=not self.dies_at_commit and self.world.chance.random() < 0.5)
             self.dies_at_commit = False
         self.offset, self.batch = end, self.batch + 1
+        if self.world.chance.random() < 0.5:
+            self._go_on()
         return True
+
+    def _go_on(self) -> None:
+        try:
+            self.between.run()
+        except DiedError:
+            self.died += 1
+            self.writer.real.trickle()
+            self.begin()
 
     def _attempt(self, end: IngestOffset) -> bool:
         (handed,) = self.planner.partitions(self.offset.to_json(), end.to_json())
@@ -301,6 +328,8 @@ class Job:
             self.world.step()
             if self.dies_at_commit:
                 raise DiedError
+            if self.world.chance.random() < 0.2:
+                self.between.run()
         except DiedError:
             return False
         self.judged |= {report.place: report.next_offset for report in reports}
@@ -442,6 +471,7 @@ def test_events_do_not_depend_on_where_open_batches_are_cut(
     play(job)
     assert job.opened, "batches stayed open"
     assert job.died, "processes died"
+    assert (job.between.rounds > 0, job.store.kept > 0) == (True, True), "work went on between batches, and was taken over"
     check_law(job)
 
 
@@ -642,6 +672,18 @@ def test_an_open_batch_ends_after_its_span(server: Server, tmp_path: Path, monke
     assert job.run_batch()
     assert (job.opened, job.judged) == (1, {A: 20, B: 20})
     assert all(not progress.seen_us and progress.estimated_us for progress in read_stage_progress(tmp_path).values())
+
+
+def test_an_open_batch_without_records_lasts_longer(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is little to repeat, and each end costs Spark CPU."""
+    settings = {"batch_span": "200ms", "idle_cadence": "100ms", "idle_margin": "20ms", "late": "2s"}
+    job = silent_job(plan_of(server, tmp_path, 1, **settings), monkeypatch)
+    assert job.run_batch()
+    began_s = time.monotonic()
+    while not job.run_batch():  # until an estimate is due
+        time.sleep(0.01)
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s >= 10 * 0.2
 
 
 @pytest.mark.parametrize("is_watched", [False, True])

@@ -30,7 +30,7 @@ from tidegate.platform.kafka import native, ranges
 from tidegate.platform.kafka.messages import MessageConsumer
 from tidegate.platform.kafka.native import NativeSource
 from tidegate.platform.kafka.ranges import RangeReader, SharedConnections
-from tidegate.platform.kafka.records import ALL_HEADERS
+from tidegate.platform.kafka.records import ALL_HEADERS, Fetched
 from tidegate.platform.kafka.worker import Worker
 from tidegate.platform.kafka.writer import GaplessProducer
 
@@ -209,7 +209,7 @@ def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], m
     shared = None if alone else SharedConnections()
     reader, other = (RangeReader(properties, topic, partition, connections=shared) for partition in range(2))
     first = [rows_of(each.read(0, 5)) for each in (reader, other)]
-    monkeypatch.setattr(reader._consumer, "fetch", lambda *_: (None, False, None, 0))
+    monkeypatch.setattr(reader._consumer, "fetch", lambda *_: Fetched(None))
     found = [[*before, *rows_of(each.read(5, 10))] for before, each in zip(first, (reader, other), strict=True)]
     assert [[value for _, _, _, value in rows] for rows in found] == [[b"%d" % row for row in range(odd, 20, 2)] for odd in range(2)]
     reader.close()

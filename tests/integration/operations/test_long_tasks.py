@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.topics import create, exists, fresh, produce, read_ordered
 
 from ordering.ticks import INFINITY
-from tidegate.platform.checkpoint.offset_log import checkpoint_state
+from tidegate.platform.checkpoint.offset_log import last_batches
+from tidegate.platform.checkpoint.open_batches import END_FILE
 from tidegate.platform.spark.bounded_stop import STOP_WITHIN_S
 from tidegate.testing.stack.real_stack import session_of
 
@@ -34,6 +36,8 @@ OPEN = settings_of(inputs__events__batch_span="10m", kafka__client='{"socket.tim
 TWINS = settings_of(spark__conf__spark__speculation="true")
 SILENT_S = 6.0
 WITHIN_S = 60.0
+# Tasks tell once a second that their batch is open.
+TOLD_WITHIN_S = 5.0
 # Spark kills a task that has not ended two seconds after the stop; ending Spark comes on top.
 CUT_OFF_WITHIN_S = 12.0
 _WORKER = "worker_daemon"
@@ -83,14 +87,25 @@ class Scene:
         """Send a signal to processes of a job while a batch is open that has written something."""
         checkpoint = self._space.folder / ".tidegate" / "checkpoints" / f"ingest-{self._topic}.ordered"
         while True:
-            self.append()
-            self.until_written(job)
+            batch = self._open_batch(job, checkpoint)
             struck = find(job)
             send(struck, number)
-            if checkpoint_state(checkpoint) == "pending":
+            if open_batch(checkpoint) == batch:
                 return
             # The batch has just ended; who was killed is replaced.
             send(struck, signal.SIGCONT)
+
+    def _open_batch(self, job: Job, checkpoint: Path) -> int:
+        """Return the number of a batch that is open. Between two batches the workers write too, but to Spark they are idle."""
+        while True:
+            self.append()
+            self.until_written(job)
+            # The first batches are short, and without records none follows.
+            until_s = time.monotonic() + TOLD_WITHIN_S
+            while time.monotonic() < until_s:
+                if (batch := open_batch(checkpoint)) >= 0:
+                    return batch
+                time.sleep(0.05)
 
     def check(self) -> None:
         """Order all to the end, and hold the topic against the oracle."""
@@ -109,6 +124,17 @@ def scene(stack: Stack, folder: Path, seed: int, parts: int) -> Iterator[Scene]:
     topic = create(stack.bootstrap, fresh("long"), PARTITIONS)
     with workspace(folder, stack, TABLES.format(topic=topic)) as space:
         yield Scene(stack, space, topic, seed, parts)
+
+
+def open_batch(checkpoint: Path) -> int:
+    """Return the number of the batch that is under way if a task has told that it has opened it, and none has ended it; else -1."""
+    planned, done = last_batches(checkpoint)
+    told_ns = [
+        file.stat().st_mtime_ns for file in checkpoint.glob("open_report_*.json") if json.loads(file.read_text())["open_batch"] == planned
+    ]
+    # A task that ends requests the end of the others.
+    is_open = planned > done and told_ns and (checkpoint / END_FILE).stat().st_mtime_ns < min(told_ns)
+    return planned if is_open else -1
 
 
 def processes_of(job: Job) -> list[psutil.Process]:
@@ -190,14 +216,13 @@ def test_a_driver_that_was_held_still_while_its_batch_was_open_changes_nothing(s
         for _ in range(2):
             played.append()
             played.until_written(job)
-        held = processes_of(job)
         for _ in range(3):  # also what is being forked
             send(processes_of(job), signal.SIGSTOP)
         played.append()
         second = played.start()
         played.until_written(second)
         second.until(lambda: second.batches > 0, "the end of a batch", WITHIN_S)
-        send(held, signal.SIGCONT)
+        send(processes_of(job), signal.SIGCONT)
         assert error_code(job) == "TG-CHECKPOINT-TAKEN"
         second.kill()
         played.append()

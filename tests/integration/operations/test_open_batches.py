@@ -84,6 +84,30 @@ def test_open_batches_micro_batches_and_kills_write_what_one_run_writes(stack: S
     assert {found.c(channel) for channel in found.ctis} == {INFINITY}
 
 
+def test_work_goes_on_between_open_batches(stack: Stack, tmp_path: Path) -> None:
+    """Law, level 1: records come all the time while short batches end and the next begin; the job is killed, and another reads the rest."""
+    slices, size = 250, 24
+    raws = draw(7, slices * size, PARTITIONS, keys=[f"key{number}" for number in range(50)])
+    topic = create(stack.bootstrap, fresh("between"), PARTITIONS)
+    ordered = f"{topic}.ordered"
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+        job = space.start("ingest", "events", *TASKS)
+        job.once_started()
+        for number in range(slices):
+            produce(stack.bootstrap, topic, raws[number * size : (number + 1) * size])
+            time.sleep(0.03)
+        half = len(raws) // 2
+        job.until(lambda: len(read_ordered(stack.bootstrap, ordered, PARTITIONS).all_events()) >= half, "half of the events")
+        job.kill()
+        noted = [path.read_text() for path in space.folder.rglob("closed_between_*.jsonl")]
+        assert any(noted), "records were closed between two batches"
+        summary = space.start("ingest", "events", *TASKS, "--until-end").finish()
+    assert summary["events_in"] == len(raws)
+    found = read_ordered(stack.bootstrap, ordered, PARTITIONS)
+    assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
+    check_promises(found, killed=True)
+
+
 def test_a_new_partition_ends_the_open_batch_and_joins(stack: Stack, tmp_path: Path) -> None:
     """It joins between two batches, so it must not wait for the end of a long one."""
     raws = draw(6, 600, 2)

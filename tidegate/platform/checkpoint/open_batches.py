@@ -60,7 +60,7 @@ class GrowingSpans:
 
 class OpenSpan:
     """
-    When an open batch of one task is over: a span after the first record that it has read. If none comes, there is nothing to commit, and
+    When an open batch of one task is over: a span after the first record that it has read. If none comes, there is little to repeat, and
     each end would cost Spark's JVM a sixth of a CPU second: such a batch lasts some spans. A task with records ends the batch of all.
     """
 

@@ -2,7 +2,8 @@
 The state of a stateful stage: a small head and numbered chunks in Spark's store, and the object itself in the worker's memory.
 
 Law: ``load`` returns the value that Spark committed last. The worker that saved it still has the object in memory and uses it if the nonces
-in memory and store are equal; after an older or failed attempt they differ. Only the changes of a batch are written.
+in memory and store are equal; after an older or failed attempt they differ. By then the object may have gone further, as a repetition
+would (:mod:`tidegate.platform.checkpoint.between_batches`). Only the changes since the last save are written.
 """
 
 from __future__ import annotations
@@ -115,6 +116,11 @@ class StateStore(Generic[Value]):
             self._cells.removeKey((chunk + part * _PART,))
 
 
+def forget_value(job: str, number: int) -> None:
+    """Forget the value of *number* in this process, after it was changed beyond what was saved in a way that cannot be relied on."""
+    _in_memory.pop((job, number), None)
+
+
 @cache
 def _freeze_imports() -> None:
     """Exclude imported modules from the garbage collection after every task; once per process."""
@@ -141,7 +147,11 @@ class StageProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         import pandas as pd
 
+        # The driver imports this module before others are there: see the Dockerfile.
+        from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
+
         if self._stage is None:
+            BETWEEN_BATCHES.end()
             self._stage = self._make_stage()
         _freeze_imports()
         # Python's cycle collector would run all the time over millions of short-lived objects and find nothing.
