@@ -136,7 +136,7 @@ class IdleEstimates:
     def _observe_arrivals(self, stages: _Stages) -> None:
         for partition, report in stages.reports.items():
             # An open batch reads ends that the planner has not seen.
-            if report.seen_us and self._has_one_clock(partition[0]):
+            if report.seen_us and report.boot_id == boot_id() and self._has_one_clock(partition[0]):
                 self._silences.observe_tick(partition, report.arrival_us, report.seen_us)
         for partition, report in stages.current.items():
             # Once an estimate is in force, the arrival frontier is no longer the arrival of a record.
@@ -180,8 +180,11 @@ class IdleEstimates:
                 # The estimate in force was sound at its time, so counting on from it is sound too.
                 self._silences.count_from(partition, position.frontier_us, asked_us)
             elif partition in stages.current and stages.current[partition].estimated_us:
-                # An open batch has made it: its time counts from then, not from when the end was first seen.
-                self._silences.count_from(partition, stages.current[partition].arrival_us, stages.current[partition].estimated_us)
+                # An open batch has made it: its time counts from then, not from when the end was first seen; by another machine's clock
+                # nothing can be counted.
+                stage = stages.current[partition]
+                since_us = stage.estimated_us if stage.boot_id == boot_id() else asked_us
+                self._silences.count_from(partition, stage.arrival_us, since_us)
             elif stages.is_empty_so_far(partition):
                 if not self._settle_base(partition, stages.slowest_us, asked_us):
                     continue

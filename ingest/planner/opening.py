@@ -25,13 +25,18 @@ def why_closed(plan: IngestPlan, master: str, kept_slots: TaskSlots = TASK_SLOTS
     return kept_slots.keep(f"ingest {plan.settings.name}", min(plan.tasks, len(plan.partitions)), master)
 
 
-def may_stay_open(plan: IngestPlan, end: IngestOffset, ends: Mapping[Partition, int]) -> bool:
-    """Return whether a batch that is planned to *end* may stay open; *ends*: where the partitions end."""
+def may_stay_open(plan: IngestPlan, start: IngestOffset, end: IngestOffset, ends: Mapping[Partition, int]) -> bool:
+    """Return whether a batch that is planned from *start* to *end* may stay open; *ends*: where the partitions end."""
     return all(
         position.next_offset >= ends[partition]
         and not position.is_unclosed
         and partition[0] in plan.topic_ids
         and all(until <= position.next_offset for _, until in plan.skipped_spans(partition))
-        and plan.compared.get(partition, (0, 0))[1] <= position.next_offset
+        # What a batch that stays open has written beyond offsets to compare would be compared with after a kill.
+        and _compared_until(plan, partition) <= start.partitions[partition].next_offset
         for partition, position in end.partitions.items()
     )
+
+
+def _compared_until(plan: IngestPlan, partition: Partition) -> int:
+    return plan.compared.get(partition, (0, 0))[1]

@@ -214,7 +214,7 @@ class IngestPlanner(RangePlanner):
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us)
         end = offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
-        if end != offset and self._plan.stays_open and may_stay_open(self._plan, end, ends):
+        if end != offset and self._plan.stays_open and may_stay_open(self._plan, offset, end, ends):
             if not self._end_request:
                 # From now on the folder shows that batches have stayed open.
                 request_end(self._folder)

@@ -33,16 +33,17 @@ class StageProgress:
     complete_us: int
     # Number of held events.
     held: int
-    # As in the report: the number of a batch that stayed open, the clock when that arrival frontier was known there to be reached, and
-    # whether the journal may have an estimate that it did not use.
+    # As in the report: the number of a batch that stayed open, the clock when that arrival frontier was known there to be reached, whether
+    # the journal may have an estimate that it did not use, and the boot since which the clock runs.
     open_batch: int = -1
     seen_us: int = 0
     estimated_us: int = 0
     lost_answer: bool = False
+    boot_id: str = ""
 
     @classmethod
     def of_report(cls, report: IngestReport) -> StageProgress:
-        open_batch = report.open_batch, report.seen_us, report.estimated_us, report.lost_answer
+        open_batch = report.open_batch, report.seen_us, report.estimated_us, report.lost_answer, report.boot_id
         return cls(report.next_offset, report.arrival_us, report.complete_us, report.held, *open_batch)
 
     @property

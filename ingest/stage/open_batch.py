@@ -32,7 +32,7 @@ from ingest.journal.closed_between import ClosedBetween
 from ingest.offsets import PlannedPosition, Positions
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
-from ingest.planner.silences import boottime_us
+from ingest.planner.silences import boot_id, boottime_us
 from ingest.planner.stage_progress import StageProgress, read_stage_progress
 from ingest.stage.memory import JobMemory
 from ingest.stage.range_walk import RangeWalk
@@ -108,7 +108,8 @@ class OpenRange:
 
     def report(self, report: IngestReport, batch: int) -> IngestReport:
         """Return the *report* of its walk as one of an open *batch*."""
-        return replace(report, open_batch=batch, seen_us=self.seen_us, estimated_us=self.estimated_us, lost_answer=self.lost_answer)
+        clocked = replace(report, seen_us=self.seen_us, estimated_us=self.estimated_us, boot_id=boot_id())
+        return replace(clocked, open_batch=batch, lost_answer=self.lost_answer)
 
 
 Piece = tuple[OpenRange, Records]

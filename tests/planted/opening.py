@@ -92,6 +92,15 @@ OPENING = [
         _ESTIMATES,
     ),
     Bug(
+        "open-while-compared",
+        "A batch whose events are compared with those of earlier attempts does not stay open.",
+        5,
+        "ingest/planner/opening.py",
+        "        and _compared_until(plan, partition) <= start.partitions[partition].next_offset\n",
+        "        and _compared_until(plan, partition) <= position.next_offset\n",
+        "tests/ingest/stage/test_open_batch.py::test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead",
+    ),
+    Bug(
         "open-before-a-skip",
         "No batch stays open while offsets to skip lie ahead.",
         6,

@@ -270,6 +270,27 @@ def test_silence_counts_from_the_report_of_its_position_only(server: Server, tmp
     assert (reached[A], reached[B] > ARRIVED_US) == (1, True)
 
 
+@pytest.mark.parametrize("field", ["seen_us", "estimated_us"])
+@pytest.mark.parametrize(("boot", "counted_us"), [("boot", HOUR_US), ("another", 0)])
+def test_the_clock_of_another_machine_counts_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, boot: str, counted_us: int
+) -> None:
+    """The checkpoint has moved, or the machine was started anew: what an open batch has told of its clock is not of this one."""
+    clock, plan = Clock(monkeypatch), plan_of(server, tmp_path)
+    made, _ = planner_of(plan, {A: 10, B: 10})
+    offset = advance(made, start_of(plan))
+    told = IngestReport(
+        *A, next_offset=10, arrival_us=ARRIVED_US, complete_us=ARRIVED_US - 5 * SECOND_US, held=1, open_batch=1, boot_id=boot
+    )
+    StageProgressWriter(tmp_path).accept_reports([replace(told, **{field: clock.now_us - HOUR_US + 1})])
+    report(tmp_path, b=(10, ARRIVED_US))
+    clock.wait(SECOND_US)
+    advance(made, offset)
+    clock.wait(60 * SECOND_US)
+    reached_us = frontiers(advance(made, offset))[A]
+    assert ARRIVED_US + 0.9 * counted_us < reached_us < ARRIVED_US + counted_us + 120 * SECOND_US
+
+
 def test_a_partition_without_records_follows_the_slowest_of_the_others(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -595,7 +595,8 @@ def test_estimates_of_open_batches_and_of_the_planner_hold(
     world = Clocked(plain.logs, plain.chance, plain.outputs, folder=plain.folder)
     for module in (open_batch, planner):
         monkeypatch.setattr(module, "boottime_us", world.elapsed_us)
-    monkeypatch.setattr(idle_estimates, "boot_id", lambda: "boot")
+    for of_boot in (open_batch, idle_estimates):
+        monkeypatch.setattr(of_boot, "boot_id", lambda: "boot")
     made_open: set[tuple[Partition, int, int]] = set()
     make = OpenRange.estimate
 
@@ -706,15 +707,18 @@ def test_an_open_batch_tells_more_often_while_a_client_watches(
 def test_a_batch_stays_open_only_at_the_ends_of_logs_without_skips_ahead() -> None:
     """All facts that the stage may meet must be in the journal, and all partitions must be read at once."""
     plan = ingest_plan(partitions=(A, B), starts={A: PlannedPosition(0), B: PlannedPosition(0)})
+    start = IngestOffset({A: PlannedPosition(0), B: PlannedPosition(2)})
     end = IngestOffset({A: PlannedPosition(5), B: PlannedPosition(7)})
-    assert may_stay_open(plan, end, {A: 5, B: 7})
-    assert not may_stay_open(plan, end, {A: 5, B: 8}), "the job is behind"
-    assert not may_stay_open(replace(plan, skips=(Skip(*A, 6, 7),)), end, {A: 5, B: 7})
-    assert may_stay_open(replace(plan, skips=(Skip(*A, 3, 5),)), end, {A: 5, B: 7}), "that skip is passed"
-    assert not may_stay_open(replace(plan, compared={B: (7, 9)}), end, {A: 5, B: 7})
-    assert not may_stay_open(replace(plan, topic_ids={}), end, {A: 5, B: 7}), "the topic joined while the job ran"
+    assert may_stay_open(plan, start, end, {A: 5, B: 7})
+    assert not may_stay_open(plan, start, end, {A: 5, B: 8}), "the job is behind"
+    assert not may_stay_open(replace(plan, skips=(Skip(*A, 6, 7),)), start, end, {A: 5, B: 7})
+    assert may_stay_open(replace(plan, skips=(Skip(*A, 3, 5),)), start, end, {A: 5, B: 7}), "that skip is passed"
+    assert not may_stay_open(replace(plan, compared={B: (7, 9)}), start, end, {A: 5, B: 7})
+    assert not may_stay_open(replace(plan, compared={B: (3, 5)}), start, end, {A: 5, B: 7}), "what follows would never be written"
+    assert may_stay_open(replace(plan, compared={B: (1, 2)}), start, end, {A: 5, B: 7}), "what was compared is saved"
+    assert not may_stay_open(replace(plan, topic_ids={}), start, end, {A: 5, B: 7}), "the topic joined while the job ran"
     unclosed = IngestOffset({A: PlannedPosition(5, is_unclosed=True), B: PlannedPosition(7)})
-    assert not may_stay_open(plan, unclosed, {A: 5, B: 7})
+    assert not may_stay_open(plan, start, unclosed, {A: 5, B: 7})
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,8 @@ class IngestReport:
     open_batch: int = -1
     seen_us: int = 0
     estimated_us: int = 0
+    # The boot of the machine whose clock that is.
+    boot_id: str = ""
     # Whether the journal may have an estimate at this position that the batch did not use, since the answer was lost.
     lost_answer: bool = False
     breaks: BrokenPolicies = field(default_factory=BrokenPolicies)
@@ -163,7 +165,7 @@ class IngestReport:
         }
         if self.open_batch >= 0:
             members |= {"open_batch": self.open_batch, "seen_us": self.seen_us, "estimated_us": self.estimated_us}
-            members["lost_answer"] = self.lost_answer
+            members |= {"boot_id": self.boot_id, "lost_answer": self.lost_answer}
         if self.jump is not None:
             members["jump"] = asdict(self.jump)
         if self.held_events is not None:
@@ -341,7 +343,7 @@ Report = IngestReport | BucketReport
 _INGEST_SCALARS = (
     *("topic", "partition", "number", "next_offset", "arrival_us"),
     *("held", "substreams", "totals", "seconds", "read", "bytes", "open_batch", "seen_us", "estimated_us"),
-    "lost_answer",
+    *("boot_id", "lost_answer"),
 )
 _BUCKET_SCALARS = ("bucket", "read", "bytes", "totals", "duplicates", "seconds", "open_batch")
 
