@@ -2,12 +2,15 @@
 What a job leaves on disk: the offset log, the commit log and the state after each batch, as Spark keeps them.
 
 Law: the offset of a batch is logged before the batch runs and never changed; a batch counts once it is committed, and
-until then it runs again from the state that the batch before it left.
+until then it runs again from the state that the batch before it left. The commit names the states: what any other attempt
+saves does not count. If a batch stays open its state may stand beyond its offset.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ingest.planner.stage_progress import StageProgress
 from ingest.skips import Skip
@@ -28,6 +31,7 @@ class Planned:
     planned_us: int = 0
     import_us: int = 0
     imports: tuple[tuple[int, int], ...] = ()
+    is_unclosed: bool = False
 
     def all_marks(self) -> tuple[tuple[int, int], ...]:
         """Return the estimates for the range that ends here and for its end."""
@@ -72,11 +76,20 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A state as it was saved: *nonce* tells which attempt did it."""
+    """A state as it was saved: *nonce* tells which attempt did it, *facts* what of the journal it had applied at its position."""
 
     nonce: int
     head: bytes
     chunks: dict[int, bytes]
+    next_offset: int = 0
+    facts: tuple[Fact, ...] = ()
+
+
+class Fellow(Protocol):
+    """A task that may go on after its batch."""
+
+    def goes_on(self) -> bool:
+        """Return whether it does, and nobody has seen its end."""
 
 
 @dataclass(slots=True)
@@ -84,7 +97,9 @@ class Checkpoint:
     """
     The checkpoint folder of one job.
 
-    *promises* are what it began with if an earlier folder was lost; *reached* is what the driver left of the stages' reports.
+    *promises* are what it began with if an earlier folder was lost; *reached* is what the driver left of the stages' reports;
+    *closed_between* has the ends, with their facts, that were closed after a batch, by input partition. *used* is no file: it is what
+    open batches applied, whatever became of them.
     """
 
     start: Offset
@@ -93,13 +108,34 @@ class Checkpoint:
     states: dict[int, dict[int, Saved]] = field(default_factory=dict)
     promises: dict[int, dict[int, Cti]] | None = None
     reached: dict[int, StageProgress] = field(default_factory=dict)
+    # By whose clock what was reached is told: the boot.
+    boots: dict[int, str] = field(default_factory=dict)
     # What its file of skips holds.
     skips: tuple[Skip, ...] = ()
+    # The number of requests to end an open batch; 0: none ever was.
+    end_request: int = 0
+    closed_between: dict[int, list[Planned]] = field(default_factory=dict)
+    fellows: list[Fellow] = field(default_factory=list)
+    used: list[Fact] = field(default_factory=list)
 
     def copy(self) -> Checkpoint:
         """Return the folder as a backup of now would bring it back."""
         states = {number: dict(saved) for number, saved in self.states.items()}
-        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises, dict(self.reached), self.skips)
+        return replace(
+            self,
+            offsets=list(self.offsets),
+            states=states,
+            reached=dict(self.reached),
+            boots=dict(self.boots),
+            closed_between={number: list(ends) for number, ends in self.closed_between.items()},
+            fellows=[],
+            used=list(self.used),
+        )
+
+    def all_have_ended(self) -> bool:
+        """Return whether nothing goes on after the last batch."""
+        self.fellows = [fellow for fellow in self.fellows if fellow.goes_on()]
+        return not self.fellows
 
     def offset_before(self, batch: int) -> Offset:
         """Return where a batch starts."""
@@ -120,9 +156,9 @@ class Checkpoint:
             raise ConflictError
         self.offsets.append(offset)
 
-    def commit(self, batch: int) -> None:
+    def commit(self, batch: int, saved: dict[int, Saved]) -> None:
         """
-        Commit a batch.
+        Commit a batch, with the states that its tasks have *saved*, by input partition.
 
         Raises:
             ConflictError: It is committed already.
@@ -130,13 +166,22 @@ class Checkpoint:
         if batch != self.committed:
             raise ConflictError
         self.committed = batch + 1
+        for number, state in saved.items():
+            self.states.setdefault(number, {})[batch] = state
+
+    def judged(self, offset: Offset, last_batch: float = math.inf) -> dict[int, int]:
+        """
+        Return up to where the partitions of an *offset* were judged: open batches, up to *last_batch*, have gone on beyond it
+        (``judged_positions``).
+        """
+        judged = {number: at.next_offset for number, at in enumerate(offset.partitions)}
+        for number, known in self.reached.items():
+            if number in judged and 0 <= known.open_batch <= last_batch:
+                judged[number] = max(judged[number], known.next_offset)
+        return judged
 
     def state_before(self, batch: int, number: int) -> Saved | None:
         """Return the state of an input partition before a batch; None before its first."""
         versions = self.states.get(number, {})
         newest = max((version for version in versions if version < batch), default=None)
         return None if newest is None else versions[newest]
-
-    def save(self, batch: int, number: int, saved: Saved) -> None:
-        """Keep the state of an input partition after a batch, in place of what an earlier attempt left."""
-        self.states.setdefault(number, {})[batch] = saved

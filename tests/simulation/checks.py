@@ -49,10 +49,24 @@ def facts_of(checkpoints: list[Checkpoint]) -> Facts:
     return facts
 
 
+def add_used(facts: Facts, checkpoints: list[Checkpoint]) -> None:
+    """Add what open batches have used, the largest at each position."""
+    for checkpoint in checkpoints:
+        for kind, number, position, us in checkpoint.used:
+            known = facts[kind][number]
+            known[position] = max(us, known.get(position, us))
+
+
 def own_facts(checkpoint: Checkpoint, lost: list[Checkpoint]) -> Facts:
     """Return what a job has applied so far: of what lost checkpoints had applied only what it has come past again."""
     facts, before = facts_of([checkpoint]), facts_of(lost)
+    add_used(before, lost)
     ends = [at.next_offset for at in checkpoint.offset_before(len(checkpoint.offsets)).partitions]
+    for number in range(len(ends)):
+        saved = checkpoint.state_before(len(checkpoint.offsets), number)
+        for kind, of, position, us in () if saved is None else saved.facts:
+            facts[kind][of][position] = max(us, facts[kind][of].get(position, us))
+        ends[number] = max(ends[number], 0 if saved is None else saved.next_offset)
     for kind, numbers in before.items():
         for number, known in numbers.items():
             own = facts[kind][number]

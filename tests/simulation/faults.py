@@ -29,6 +29,28 @@ DRIVER_POINTS = (
     "batch committed",
 )
 TASK_POINTS = ("state loaded", "piece written", "range judged", "events acknowledged", "CTIs sent", "CTIs acknowledged", "state saved")
+OPEN_POINTS = (
+    "batch stays open",
+    "looked for records",
+    "open: positions closed",
+    "open: round judged",
+    "open: events acknowledged",
+    "open: CTIs sent",
+    "open: CTIs acknowledged",
+    "open: silence seen",
+    "open: estimates journaled",
+)
+"""Steps of a task in an open batch."""
+BETWEEN_POINTS = (
+    "between: looked for records",
+    "between: positions closed",
+    "between: noted",
+    "between: round judged",
+    "between: events acknowledged",
+    "between: CTIs sent",
+    "between: CTIs acknowledged",
+)
+"""Steps of what goes on between two batches."""
 AFTERLIVES = ("dead", "late", "holes", "zombie", "split")
 """
 What a crashed process still does: nothing; the rest of what it had sent arrives later; it arrives with holes, though no writer
@@ -47,15 +69,16 @@ class Fault:
 
     Args:
         kind: ``crash``, ``clock step``, ``journal away``, ``journal wiped``, ``broker away``, ``open transaction``,
-            ``checkpoint lost``, ``partition joins``, ``skip`` (somebody stops the job and asks for one) or ``skip undone``.
-        point: Of a crash: after which step.
-        nth: Of a crash: at which time that step is done, counted from 1 over the whole run.
+            ``journal fails`` (at a point, for by_us), ``checkpoint lost``, ``partition joins``, ``skip`` (somebody stops the job
+            and asks for one) or ``skip undone``.
+        point: Of a crash, or of a journal that fails: after which step.
+        nth: At which time that step is done, counted from 1 over the whole run.
         again: Of a crash: how often it strikes again at once, when the step is done the next times.
         victim: Of a crash: ``driver`` (with its tasks) or ``task``.
         afterlife: Of a crash: see ``AFTERLIVES``.
         partition: Input partition of a clock step or an open transaction.
         from_us, until_us: When it strikes and ends, virtual time.
-        by_us: How far the broker's clock steps.
+        by_us: How far the broker's clock steps; how long the journal fails.
     """
 
     kind: str
@@ -73,6 +96,8 @@ class Fault:
         if self.kind == "crash":
             again = f", and {self.again} more" if self.again else ""
             return f"{self.victim} crash ({self.afterlife}) after {self.point!r} number {self.nth}{again}"
+        if self.kind == "journal fails":
+            return f"the journal fails after {self.point!r} number {self.nth} for {self.by_us} us"
         if self.kind == "clock step":
             return f"clock of raw {self.partition} steps by {self.by_us} us"
         of = f" of raw {self.partition}" if self.kind == "open transaction" else ""
@@ -122,6 +147,36 @@ def draw_faults(
     return tuple(faults)
 
 
+def draw_open_crashes(chance: random.Random, drawn: tuple[Fault, ...], wanted: str | None = None) -> tuple[Fault, ...]:
+    """Draw crashes in open batches, and in what goes on after them, beside those that were *drawn*: they allow the same afterlives."""
+    kinds = {fault.kind for fault in drawn}
+    lives = {fault.afterlife for fault in drawn if fault.kind == "crash" and fault.victim == "driver"}
+    zombies = bool(lives & {"zombie", "split"}) or wanted in ("zombie", "split")
+    faults = []
+    for _ in range(chance.choice([0, 1, 1, 2, 3])):
+        victim, point = chance.choice(["driver", "task"]), chance.choice(OPEN_POINTS + BETWEEN_POINTS)
+        afterlife = chance.choice(AFTERLIVES if zombies else AFTERLIVES[:3])
+        if victim == "task" and afterlife == "split":
+            afterlife = "zombie"
+        nth, again = chance.choice([1, 2, 3, 5, 8, 15]), chance.choice([0, 0, 0, 1, 2])
+        faults.append(Fault("crash", point, nth, again, victim, "dead" if kinds & {"skip", "skip undone"} else afterlife))
+    if kinds & {"journal away", "journal wiped"} and not kinds & {"skip", "skip undone", "checkpoint lost"}:
+        for _ in range(chance.choice([0, 1, 1, 2])):
+            by_us = chance.choice([SECOND_US // 10, SECOND_US, 10 * SECOND_US])
+            faults.append(Fault("journal fails", chance.choice(OPEN_POINTS + BETWEEN_POINTS), chance.choice([1, 2, 3, 5]), by_us=by_us))
+    return tuple(faults)
+
+
+def without_zombie_tasks(drawn: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """
+    Return what was *drawn* for a job with open batches: if its journal fails, no task goes on beside the one that has taken its place. It
+    would journal estimates of which nobody knows who goes on without the journal.
+    """
+    if not {fault.kind for fault in drawn} & {"journal away", "journal wiped", "journal fails"}:
+        return drawn
+    return tuple(replace(fault, afterlife="dead") if (fault.victim, fault.afterlife) == ("task", "zombie") else fault for fault in drawn)
+
+
 def draw_skips(chance: random.Random, drawn: tuple[Fault, ...], start_us: int, ends_us: int) -> tuple[Fault, ...]:
     """
     Return *drawn* with skips that are asked for and undone.
@@ -156,7 +211,7 @@ def _draw_crash(chance: random.Random, zombies: bool, wanted: str | None = None)
 
 
 REQUIRED = (
-    *(f"crash after {point}" for point in DRIVER_POINTS + TASK_POINTS),
+    *(f"crash after {point}" for point in DRIVER_POINTS + TASK_POINTS + OPEN_POINTS + BETWEEN_POINTS),
     "driver crash",
     "task crash",
     "crash in recovery",
@@ -176,6 +231,7 @@ REQUIRED = (
     "arrival clamped",
     "journal away",
     "journal wiped",
+    "journal fails",
     "journal lost while planning",
     "estimate unanswered",
     "facts given back to the journal",
@@ -199,6 +255,19 @@ REQUIRED = (
     "skip withdrawn",
     "skip refused by what was written",
     "compared with an earlier attempt",
+    "open round",
+    "estimate of an open batch",
+    "estimate of another job",
+    "open batch after a micro-batch",
+    "micro-batch after an open batch",
+    "open batch ended without the journal",
+    "open batch ended for new partitions",
+    "goes on between batches",
+    "state taken over where it stood",
+    "counted from an estimate of an open batch",
+    "a join waited for what goes on",
+    "the planner waited for what goes on",
+    "journal rebuilt from the topic",
     "run to the end",
 )
 """
@@ -215,11 +284,13 @@ class Breakage:
 
     what: str
     trouble: str | None = None
-    settings: dict[str, bool | int] = field(default_factory=dict)
+    settings: dict[str, bool | int | None] = field(default_factory=dict)
     afterlife: str | None = None
 
 
-_SILENCE = {"estimates": True, "drift_ppm": 0}
+_SILENCE: dict[str, bool | int | None] = {"estimates": True, "drift_ppm": 0}
+OPEN: dict[str, bool | int | None] = {"opens": True, "batch_events": 1000, "imported_lag_us": None}
+"""Settings of a job whose batches stay open."""
 BREAKAGES = {
     "CTIs do not wait": Breakage("CTIs go through a producer of their own, before the events they count are acknowledged"),
     "nothing waits for acknowledgements": Breakage("a batch is committed although its last rows may be lost with the process"),
@@ -244,5 +315,54 @@ BREAKAGES = {
     "skips are not compared": Breakage("a skip holds although an earlier attempt has written what it changes", "skips"),
     "judged offsets are skipped": Breakage("a skip of what a CTI or a committed batch has judged takes effect", "skips"),
     "skips are forgotten": Breakage("a start puts in force only what was asked for since the last one", "skips"),
+    "open batches use facts before they are durable": Breakage(
+        "an open batch raises the arrival frontier, and journals the estimate afterwards", settings=OPEN | {"estimates": True}
+    ),
+    "open batches judge before they close": Breakage(
+        "an open batch judges records whose positions are open, without the estimates in force there", "old drivers", OPEN, "split"
+    ),
+    "open batches promise at once": Breakage(
+        "a CTI of an open batch goes before the events that it counts are acknowledged", settings=OPEN
+    ),
+    "open batches are saved past what was written": Breakage(
+        "the state of an open batch is saved although its last rows may be lost with the process", settings=OPEN
+    ),
+    "positions of torn batches are believed": Breakage(
+        "a range begins where an open batch had come to that was not committed", settings=OPEN
+    ),
+    "what goes on is not noted": Breakage(
+        "what is closed between two batches is not told to a planner without the journal",
+        "journal",
+        OPEN | {"estimates": True, "drift_ppm": 20_000},
+    ),
+    "open batches end where they began": Breakage(
+        "an event that an open batch released by an estimate at its planned end is taken for one that other skips have changed",
+        "skips",
+        OPEN | {"estimates": True},
+    ),
+    "open batches go on comparing": Breakage(
+        "what an open batch releases after a range that was compared with an earlier attempt is compared too, and never written",
+        "skips",
+        OPEN,
+    ),
+    "what open batches used is not given back": Breakage(
+        "a journal that was emptied is not given back the facts that only the CTIs of open batches carry",
+        "journal",
+        OPEN | {"estimates": True},
+    ),
+    "attempts that died are forgotten": Breakage(
+        "what an attempt of an open batch has closed before it died is not known to a planner without the journal",
+        "journal",
+        OPEN | {"estimates": True, "drift_ppm": 20_000},
+    ),
+    "partitions join while something goes on": Breakage(
+        "a partition joins although a task of the last batch may still promise more", "partition joins", OPEN | {"inputs": 1}
+    ),
+    "memory of others is taken over": Breakage(
+        "what is left in memory is taken over, although another process went on in between", settings=OPEN
+    ),
+    "clocks of other machines are believed": Breakage(
+        "what a report says of a clock counts although that clock was another machine's", settings=OPEN | {"estimates": True}
+    ),
     "readers pass over gaps": Breakage("a reader takes any later number for the next", afterlife="holes"),
 }

@@ -7,27 +7,28 @@ judged. While the journal is away a range is planned only where nothing can be i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from simulation.checkpoint import Checkpoint, Offset, Planned
+from simulation.checkpoint import Checkpoint, Fact, Offset, Planned
 from simulation.clock import MonotonicClock
+from simulation.estimating import Estimates, Reports, own_reports
+from simulation.journaling import JournalClient, Marks, facts_of_ends, facts_of_topic, rebuild_journal
 from simulation.resuming import moment_of_joining
 from simulation.skipping import SkipPlan
-from simulation.world import World, join_key, journal_key
-from support.journals import MemoryJournal, close_many, estimate_many, import_many, read_many, settle_base
+from simulation.world import World, join_key
 
-from ingest.planner.silences import Silences
-from ingest.planner.stage_progress import StageProgress
+from ingest.offsets import IngestOffset, PlannedPosition
+from ingest.planner.opening import may_stay_open
 from ingest.skips import first_read
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import Propose, Read, RecordSilence, Silence
+from ordering.protocol.journal import Propose, Read
 from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]
-Marks = dict[int, list[tuple[int, int]]]
 
 
 class Planner:
@@ -39,6 +40,7 @@ class Planner:
         until_end: Whether the job reads to the present end and stops.
         broken: Names of rules it breaks on purpose.
         skips: What this life of the job does not read.
+        may_open: Whether batches may stay open.
     """
 
     def __init__(
@@ -49,22 +51,23 @@ class Planner:
         until_end: bool,
         broken: frozenset[str],
         skips: SkipPlan,
+        may_open: bool,
     ) -> None:
-        self._skips = skips
+        self._skips, self._may_open = skips, may_open
         self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
-        self._silences = Silences(world.settings.cadence_us, world.settings.margin_us, (world.settings.policies.late_us or 0) // 2)
-        self._nudged: dict[int, int] = {}
-        self._one_clock = all(message.stamp_us is None for message in world.scenario.messages)
+        self._folder = checkpoints[-1]
+        self._journal = JournalClient(world, self._known_facts, broken, lambda: rebuild_journal(world, self._folder))
+        self._estimates = Estimates(world, clock, self._journal, self._read_reports, broken)
         self._frozen = [raw.visible_end(committed=True) for raw in world.raw] if until_end else None
         self._told: set[int] = set()
         self._imports_due_us = 0
-        self._journal_life: int | None = None
-        self._closed: dict[int, int] = {}
-        self._known: tuple[Marks, Marks] = {}, {}
         self._unclosed: dict[int, int] = {}
-        self._unsure: set[int] = set()
+        self._recalled: dict[int, int] = {}
+        self._is_caught_up = False
         self.there = Offset(())
         """What the last pass planned."""
+        self.opens, self.end_request = False, 0
+        """Whether the batch up to there stays open, and the last request to end one when it was planned."""
 
     def advance(self, here: Offset) -> Steps:
         """Plan the next batch from *here*; what is planned stands in ``there``."""
@@ -77,41 +80,66 @@ class Planner:
 
     def _advance(self, here: Offset) -> Steps:
         asked_us = self._clock()
+        self.opens, self.end_request = False, self._folder.end_request
         yield "clock read"
         self._world.check_broker()
-        yield from self._join(here)
+        if self._is_caught_up or not self._folder.end_request:
+            yield from self._join(here)
+        else:
+            self._tell_joins(here)
         if self.there != here:
             return
         ends = self._frozen or [raw.visible_end(committed=True) for raw in self._world.raw[: len(here.partitions)]]
-        self._silences.observe_ends({("raw", number): end for number, end in enumerate(ends)}, self._clock())
+        self._estimates.observe_ends(dict(enumerate(ends)), self._clock())
         yield "ends known"
         planned: dict[int, Planned] = {}
         yield from self._plan_ranges(here, ends, planned)
+        there = here.with_planned(planned)
+        self._is_caught_up |= all(at.next_offset >= end for at, end in zip(there.partitions, ends, strict=False))
         if self._frozen is not None:
             partitions = here.partitions
             reached = len(partitions) == len(ends) and all(at.next_offset >= end for at, end in zip(partitions, ends, strict=True))
-            self.there = here.with_planned(planned) if planned else replace(here, final=reached)
+            self.there = there if planned else replace(here, final=reached)
             return
         # A partition that is silent beside a busy one is estimated in the same pass, or it would never be.
         if self._world.settings.estimates and not (planned and "estimates wait for silence everywhere" in self._broken):
-            yield from self._estimate(here, asked_us, planned)
+            positions = dict(enumerate(here.partitions))
+            yield from self._estimates.raise_silent(positions, asked_us, lambda: self._reach_journal(here), planned)
+            planned |= self._estimates.raised
         there = here.with_planned(planned)
         yield from self._import(here, there, planned)
         self.there = here.with_planned(planned)
+        if self._may_open and self.there != here and self._stays_open(ends):
+            # From the first one on the folder shows that batches have stayed open.
+            self._folder.end_request = self._folder.end_request or 1
+            self.opens, self.end_request = True, self._folder.end_request
 
-    def _join(self, here: Offset) -> Steps:
-        """Let new input partitions join, in a batch of their own; the journal hears of it once that is logged."""
+    def _stays_open(self, ends: list[int]) -> bool:
+        compared = {("raw", number): span for number, span in self._skips.compared.items()}
+        plan = SimpleNamespace(topic_ids={"raw": "id"}, skipped_spans=lambda partition: self._skips.spans(partition[1]), compared=compared)
+        positions = {("raw", n): PlannedPosition(at.next_offset, is_unclosed=at.is_unclosed) for n, at in enumerate(self.there.partitions)}
+        return may_stay_open(cast(Any, plan), IngestOffset(positions), {("raw", number): end for number, end in enumerate(ends)})
+
+    def _tell_joins(self, here: Offset) -> None:
+        """Journal which partitions have joined; the journal hears of it once that is logged."""
         self._reach_journal(here)
         first = len(here.partitions) - len(here.joined)
         untold = [number for number in range(first, len(here.partitions)) if number not in self._told]
-        if untold and self._journal_life is not None:
-            self._ask(lambda journal: journal.execute([Propose(FactKind.JOIN, join_key(n), n, here.joined_us(n)) for n in untold]))
+        if untold and self._journal.is_connected:
+            self._journal.ask(lambda journal: journal.execute([Propose(FactKind.JOIN, join_key(n), n, here.joined_us(n)) for n in untold]))
             self._told |= set(untold)
+
+    def _join(self, here: Offset) -> Steps:
+        """Let new input partitions join, in a batch of their own."""
+        self._tell_joins(here)
         # A run to the present end takes those that were there when it began.
         new = range(len(here.partitions), len(self._frozen or self._world.raw))
-        if not new or self._journal_life is None:
+        if not new or not self._journal.is_connected:
             return
-        known = self._ask(lambda journal: journal.execute([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
+        if not self._folder.all_have_ended() and "partitions join while something goes on" not in self._broken:
+            self._world.happened["a join waited for what goes on"] += 1
+            return
+        known = self._journal.ask(lambda journal: journal.execute([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
         yield "new partitions found"
         moment_us = TICK_MIN if "partitions join behind" in self._broken else moment_of_joining(self._world)
         moments = [mark[0][1] for mark in known if mark] or [moment_us] * len(new)
@@ -125,15 +153,17 @@ class Planner:
             return
         self._reach_journal(here)
         skips = "marks are skipped when the journal fails" in self._broken
-        if self._journal_life is None:
+        if not self._journal.is_connected:
             behind = self._sure(behind)
         share = max(self._world.settings.batch_events // max(len(behind), 1), 1)
-        until = {n: min(ends[n], first_read(at.next_offset + share, self._skips.spans(n))) for n, at in behind.items()}
+        judged = self._folder.judged(here)
+        until = {n: min(ends[n], first_read(max(judged[n], at.next_offset) + share, self._skips.spans(n))) for n, at in behind.items()}
         self._unclosed |= until
         found: tuple[Marks, Marks] = {}, {}
-        if self._journal_life is not None:
+        if self._journal.is_connected:
             yield from self._close(behind, until, found)
-        if self._journal_life is None and not skips:
+        is_unclosed = not self._journal.is_connected
+        if is_unclosed and not skips:
             until = {number: until[number] for number in self._sure(behind)}
             found = self._known_within(behind, until)
         now_us = self._world.time.now_us
@@ -143,7 +173,7 @@ class Planner:
             marks, imports = (
                 (*known, *read.get(number, [])) for known, read in zip((at.all_marks(), at.all_imports()), found, strict=True)
             )
-            planned[number] = Planned(end, 0, marks, now_us, 0, imports)
+            planned[number] = Planned(end, 0, marks, now_us, 0, imports, is_unclosed)
 
     def _known_within(self, behind: dict[int, Planned], until: dict[int, int]) -> tuple[Marks, Marks]:
         """Return what is known to be in force inside some ranges."""
@@ -151,81 +181,50 @@ class Planner:
         def within(known: Marks) -> Marks:
             return {n: [mark for mark in known.get(n, []) if behind[n].next_offset <= mark[0] < end] for n, end in until.items()}
 
-        return within(self._known[0]), within(self._known[1])
+        return within(self._journal.known[0]), within(self._journal.known[1])
 
     def _sure(self, behind: dict[int, Planned]) -> dict[int, Planned]:
         """Return the partitions of which this planner knows, without the journal, all that can be in force."""
-        unsure = set() if "unanswered estimates are forgotten" in self._broken else self._unsure
-        return {n: at for n, at in behind.items() if at.next_offset >= self._closed.get(n, INFINITY) and n not in unsure}
+        try:
+            self._recall()
+        except UnreachableError:
+            self._world.happened["the planner waited for what goes on"] += 1
+            return {}
+        judged = self._folder.judged(Offset(tuple(Planned() for _ in self._world.raw)))
+        lost = {n for n, at in self._folder.reached.items() if at.lost_answer and at.next_offset == judged[n]}
+        unsure = set() if "unanswered estimates are forgotten" in self._broken else self._journal.unsure | lost
+        closed, recalled = self._journal.closed, self._recalled
+        return {
+            n: at
+            for n, at in behind.items()
+            if n not in unsure and n in closed and max(at.next_offset, recalled.get(n, 0)) >= max(closed[n], recalled.get(n, 0))
+        }
+
+    def _recall(self) -> None:
+        """Learn what was closed after the last batch. Raises UnreachableError: something still goes on."""
+        if "what goes on is not noted" in self._broken:
+            return
+        if not self._folder.all_have_ended():
+            raise UnreachableError("a task of the last batch still goes on", where="checkpoint", fix="wait")
+        for number, ends in self._folder.closed_between.items():
+            known = self._journal.known[0].setdefault(number, [])
+            known += [mark for end in ends for mark in end.marks if mark not in known]
+            self._recalled[number] = max([self._recalled.get(number, 0), *(end.next_offset for end in ends)])
 
     def _close(self, behind: dict[int, Planned], until: dict[int, int], found: tuple[Marks, Marks]) -> Steps:
         """Close the positions about to be judged and read what is in force among them."""
         try:
+            self._journal.close(self._unclosed)
             if "positions stay open" not in self._broken:
-                below = [(journal_key(number), end) for number, end in self._unclosed.items()]
-                self._ask(lambda journal: close_many(journal, below))
                 self._unclosed.clear()
             yield "positions closed"
-            wanted = [(journal_key(number), at.next_offset, until[number] - 1) for number, at in behind.items()]
-            marks = self._ask(lambda journal: read_many(journal, FactKind.ESTIMATE, wanted))
-            imports = self._ask(lambda journal: read_many(journal, FactKind.IMPORT, wanted))
-            found[0].update(zip(behind, marks, strict=True))
-            found[1].update(zip(behind, imports, strict=True))
-            self._unsure -= set(behind)
+            marks, imports = self._journal.read({number: (at.next_offset, until[number] - 1) for number, at in behind.items()})
+            found[0].update(marks)
+            found[1].update(imports)
+            self._journal.unsure -= set(behind)
             yield "marks read"
         except UnreachableError:
             self._world.happened["journal lost while planning"] += 1
-
-    def _estimate(self, here: Offset, asked_us: int, planned: dict[int, Planned]) -> Steps:
-        """Add the silent partitions at raised frontiers, each raise journaled first."""
-        world = self._world
-        late_us = world.settings.policies.late_us
-        due = self._silences.select_due({("raw", number): at.next_offset for number, at in enumerate(here.partitions)}, asked_us)
-        numbers = [number for _, number in due if number not in planned]
-        if not numbers or late_us is None:
-            return
-        self._reach_journal(here)
-        if self._journal_life is None:
-            return
-        found = dict(self._checkpoints[-1].reached)
-        # Below an open transaction nothing has been read yet: the end must be the same with and without.
-        below = "estimates pass over open transactions" in self._broken
-        ends = {number: world.raw[number].visible_end(committed=below) for number in numbers}
-        numbers = [number for number in numbers if ends[number] == here.partitions[number].next_offset]
-        yield "silence seen"
-        if "the clock is read last" in self._broken:
-            asked_us = self._clock()
-        if self._one_clock:
-            for number, at in enumerate(here.partitions):
-                known = found.get(number)
-                if known is not None and known.next_offset == at.next_offset and known.has_arrived and at.frontier_us < TICK_MIN:
-                    self._silences.observe_arrival(("raw", number), known.next_offset, known.arrival_us)
-        elsewhere_us = self._silences.time_elsewhere(asked_us)
-        spoken = [max(at.arrival_us, here.partitions[n].frontier_us) for n, at in found.items() if not _never_spoke(here.partitions[n], at)]
-        slowest_us = min(spoken, default=None)
-        unreported = self._learn(numbers, here, found, slowest_us, asked_us)
-        rising = [(number, ends[number], here.partitions[number].frontier_us + 1) for number in unreported]
-        for number in numbers:
-            at, known = here.partitions[number], found.get(number)
-            raised_us = self._silences.estimate(("raw", number), asked_us)
-            if slowest_us is not None and _never_spoke(at, known):
-                raised_us = max(raised_us or 0, slowest_us - world.settings.margin_us)
-            if elsewhere_us is not None:
-                raised_us = max(raised_us or 0, elsewhere_us)
-            if raised_us is None or raised_us <= at.frontier_us:
-                continue
-            if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.complete_us:
-                rising.append((number, ends[number], raised_us))
-        held = any(each.held for each in found.values())
-        self._silences.schedule_next(asked_us, is_quiet=not held and len(numbers) == len(here.partitions))
-        agreed = self._agree("estimate", rising)
-        self._nudged |= {number: here.partitions[number].next_offset for number in unreported}
-        if rising:
-            yield "estimates journaled"
-        for (number, _, _), frontier_us in zip(rising, agreed, strict=True):
-            if frontier_us is not None and frontier_us > here.partitions[number].frontier_us:
-                at = here.partitions[number]
-                planned[number] = Planned(at.next_offset, frontier_us, import_us=at.import_us)
 
     def _import(self, here: Offset, there: Offset, planned: dict[int, Planned]) -> Steps:
         """Raise the partitions that were read to their end to the other input's time, each raise journaled first."""
@@ -235,12 +234,12 @@ class Planner:
             return
         self._imports_due_us = now_us + world.settings.cadence_us
         self._reach_journal(here)
-        if self._journal_life is None:
+        if not self._journal.is_connected:
             return
         yield "other input seen"
         # The ends are asked for after the look: what was there by then is judged before the imported time counts.
         numbers = [n for n, at in enumerate(there.partitions) if world.raw[n].visible_end(committed=False) == at.next_offset]
-        agreed = self._agree("import", [(number, there.partitions[number].next_offset, c_us) for number in numbers])
+        agreed = self._journal.agree("import", [(number, there.partitions[number].next_offset, c_us) for number in numbers])
         yield "imports journaled"
         for number, agreed_us in zip(numbers, agreed, strict=True):
             at = there.partitions[number]
@@ -248,110 +247,20 @@ class Planner:
                 at = planned.get(number, Planned(at.next_offset, at.frontier_us))
                 planned[number] = replace(at, import_us=agreed_us)
 
-    def _agree(self, kind: str, rising: list[tuple[int, int, int]]) -> list[int | None]:
-        """Journal estimates or imports; return those in force. If no answer comes they may be in force or not."""
-        if kind == "estimate" and "estimates are not journaled" in self._broken:
-            return [raised for _, _, raised in rising]
-        before = set(self._unsure)
-        self._unsure |= {number for number, _, _ in rising}
-        asked = [(journal_key(number), end, raised) for number, end, raised in rising]
-        agreed: list[int | None]
-        agreed = self._ask(lambda journal: estimate_many(journal, asked) if kind == "estimate" else import_many(journal, asked))
-        self._unsure = before
-        self._world.happened[f"{kind} refused"] += agreed.count(None)
-        return agreed
-
-    def _learn(self, silent: list[int], here: Offset, found: dict[int, StageProgress], slowest_us: int | None, asked_us: int) -> list[int]:
-        """Tell the silences from which arrival they count; return the partitions whose report was lost."""
-        unreported, own = [], {}
-        for number in silent:
-            partition, at, known = ("raw", number), here.partitions[number], found.get(number)
-            if not self._silences.needs_last_arrival(partition):
-                continue
-            if at.frontier_us >= TICK_MIN:
-                self._silences.count_from(partition, at.frontier_us, asked_us)
-            elif _never_spoke(at, known):
-                if slowest_us is None:
-                    continue
-                key = journal_key(number)
-                base_us = self._ask(lambda journal, key=key: settle_base(journal, key, slowest_us))  # type: ignore[misc]
-                self._silences.count_from(partition, base_us, asked_us)
-            elif known is not None and known.next_offset == at.next_offset:
-                self._silences.set_last_arrival(partition, self._last_arrival(number, known))
-            else:
-                if self._nudged.get(number) != at.next_offset:
-                    unreported.append(number)
-                    self._world.happened["asked for a lost report"] += 1
-                continue
-            position, since_us = self._silences.silent_since(partition)
-            own[number] = Silence(position, self._clock.boot, since_us, self._silences.known_arrival(partition))
-        self._remember(own)
-        return unreported
-
-    def _remember(self, own: dict[int, Silence]) -> None:
-        """Say since when partitions are silent, and go on from what an earlier driver of this boot had measured."""
-        answers = self._ask(
-            lambda journal: journal.execute([RecordSilence(journal_key(number), silence) for number, silence in own.items()])
-        )
-        for (number, mine), known in zip(own.items(), answers, strict=True):
-            if known[:2] == mine[:2] and known.arrival_us - known.since_us > mine.arrival_us - mine.since_us:
-                self._silences.count_from(("raw", number), known.arrival_us, known.since_us)
-                self._world.happened["a silence outlived its driver"] += 1
-
-    def _last_arrival(self, number: int, known: StageProgress) -> int:
-        if "absurd arrivals are believed" not in self._broken:
-            return known.arrival_us
-        newest = self._world.raw[number].newest(INFINITY)
-        return known.arrival_us if newest is None else newest.stamp_us
-
     def _reach_journal(self, here: Offset) -> None:
         """Connect if there is no connection; learn what is in force, and give back what the journal has lost."""
-        if self._journal_life is not None:
-            return
-        self._journal_life = self._world.journal.lives
-        try:
-            self._closed = {
-                number: self._ask(lambda journal, n=number: journal.first_open(journal_key(n))) for number in range(len(here.partitions))
-            }  # type: ignore[misc]
-            if "a lost journal stays lost" not in self._broken:
-                self._give_back(here)
-            wanted = [(journal_key(number), at.next_offset, INFINITY) for number, at in enumerate(here.partitions)]
-            estimates = self._ask(lambda journal: read_many(journal, FactKind.ESTIMATE, wanted))
-            imports = self._ask(lambda journal: read_many(journal, FactKind.IMPORT, wanted))
-            self._known = dict(enumerate(estimates)), dict(enumerate(imports))
-        except UnreachableError:
-            self._world.happened["journal not reached"] += 1
+        positions = {number: at.next_offset for number, at in enumerate(here.partitions)}
+        self._journal.reach(positions, self._folder.judged(here))
 
-    def _give_back(self, here: Offset) -> None:
-        """
-        Journal again what batches have applied at open positions, and close those that were judged.
+    def _known_facts(self) -> list[Fact]:
+        """Return the facts that the journal may have lost: what batches have applied, and what was closed after the last one."""
+        self._recall()
+        of_batches = [fact for checkpoint in self._checkpoints for fact in checkpoint.facts()]
+        noted = facts_of_ends(self._folder.closed_between)
+        if not self._folder.end_request or "what open batches used is not given back" in self._broken:
+            return [*of_batches, *noted]
+        # What rounds of open batches have used is in no offset; their CTIs carry it.
+        return [*of_batches, *noted, *facts_of_topic(self._world)]
 
-        Judged positions are open if the journal has lost facts, and if it was away and the driver died before it came back.
-        """
-        applied: dict[str, list[tuple[Any, int, int]]] = {"estimate": [], "import": []}
-        for checkpoint in self._checkpoints:
-            for kind, number, position, us in checkpoint.facts():
-                if position >= self._closed.get(number, 0):
-                    applied[kind].append((journal_key(number), position, us))
-        self._ask(lambda journal: estimate_many(journal, applied["estimate"]))
-        self._ask(lambda journal: import_many(journal, applied["import"]))
-        judged = {number: at.next_offset for number, at in enumerate(here.partitions) if at.next_offset > self._closed[number]}
-        self._ask(lambda journal: close_many(journal, [(journal_key(number), end) for number, end in judged.items()]))
-        if judged:
-            self._world.happened["facts given back to the journal"] += 1
-            self._world.tell(f"the journal is told again what was judged below {judged}")
-
-    def _ask(self, call: Callable[[MemoryJournal], Any]) -> Any:
-        assert self._journal_life is not None, "asked only where connected"
-        try:
-            return self._world.journal.answer(self._journal_life, call)
-        except UnreachableError:
-            self._journal_life = None
-            raise
-
-
-def _never_spoke(at: Planned, found: StageProgress | None) -> bool:
-    """Return whether nothing has ever arrived in a partition, as far as is known."""
-    if at.next_offset == 0:
-        return True
-    return found is not None and found.next_offset == at.next_offset and not found.has_arrived
+    def _read_reports(self) -> Reports:
+        return own_reports(self._folder, self._clock.boot, self._broken)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.checks import (
+    add_used,
     check_accounts,
     check_facts,
     check_log,
@@ -22,7 +23,8 @@ from simulation.checks import (
     truth_of,
 )
 from simulation.driver import Driver, TaskDied
-from simulation.faults import TASK_POINTS, Fault
+from simulation.faults import BETWEEN_POINTS, OPEN_POINTS, TASK_POINTS, Fault
+from simulation.open_batch import OpenTask
 from simulation.reading import Following, start_in_the_middle
 from simulation.resuming import resumed
 from simulation.scenario import Scenario, steady_message
@@ -84,6 +86,8 @@ class _Run:
     lost: tuple[Checkpoint, ...] = ()
     until_end: bool = False
     starts_us: int = 0
+    is_stormy: bool = True
+    fails_until_us: int = 0
     zombies: list[_Zombie] = field(default_factory=list)
     reached: Counter[str] = field(default_factory=Counter)
     readers: list[Following] = field(default_factory=list)
@@ -122,16 +126,20 @@ class _Run:
 
     def _pause_us(self) -> int:
         chance, cadence_us = self.world.chance, self.world.settings.cadence_us
+        if self.driver is not None and self.driver.is_open_idle:
+            return chance.choice([0, 0, 0, cadence_us // 20, cadence_us // 4])
+        if self.driver is not None and self.driver.going:
+            return chance.choice([0, 0, cadence_us // 100, cadence_us // 10])
         if self.driver is not None and self.driver.idle:
             return chance.choice([0, 0, 0, cadence_us // 2])
         return chance.choice([0, 0, 0, 0, cadence_us // 100, cadence_us // 10])
 
     def _strike_by_time(self) -> None:
         world, now_us = self.world, self.world.time.now_us
-        away = broker_away = False
+        away, broker_away = now_us < self.fails_until_us, False
         for at, fault in enumerate(self.scenario.faults):
             within = fault.from_us <= now_us < fault.until_us
-            once = fault.kind != "crash" and fault.from_us <= now_us and not self.reached[f"fault {at}"]
+            once = fault.kind not in ("crash", "journal fails") and fault.from_us <= now_us and not self.reached[f"fault {at}"]
             if once:
                 self.reached[f"fault {at}"] += 1
                 world.happened[fault.kind] += 1
@@ -175,11 +183,15 @@ class _Run:
 
     def _stop(self) -> None:
         """Stop the driver as a user does: between two of its steps, with everything it sent acknowledged or not."""
+        if self.driver is not None:
+            self.driver.die()
         self.driver = None
 
     def _kill(self) -> None:
         if self.driver is not None:
             self._bury(self.driver, "dead", self.driver.name)
+        for zombie in self.zombies:
+            _end(zombie.what)
         self.driver, self.zombies = None, []
 
     def _one_step(self) -> str:
@@ -203,6 +215,12 @@ class _Run:
             self.driver = None
             return "ended"
         self.reached[point] += 1
+        for fault in self.scenario.faults:
+            if self.is_stormy and fault.kind == "journal fails" and fault.point == point and fault.nth == self.reached[point]:
+                world.happened[fault.kind] += 1
+                world.tell(fault)
+                self.fails_until_us = world.time.now_us + fault.by_us
+                world.journal.away = True
         for fault in self.crashes:
             if fault.point == point and fault.nth <= self.reached[point] <= fault.nth + fault.again:
                 self._crash(fault, self.driver)
@@ -219,7 +237,7 @@ class _Run:
             world.happened["torn twice" if torn else "crash again"] += 1
         world.happened["crash in recovery"] += driver.recovering
         world.tell(f"{driver.name}: {fault}")
-        if fault.victim == "task" and fault.point in TASK_POINTS and driver.tasks:
+        if fault.victim == "task" and (fault.point in BETWEEN_POINTS or (fault.point in TASK_POINTS + OPEN_POINTS and driver.tasks)):
             driver.steps.throw(TaskDied())  # type: ignore[attr-defined]
             for task in driver.orphans:
                 self._bury(task, fault.afterlife, f"a task of {driver.name}")
@@ -237,9 +255,10 @@ class _Run:
         """Let a prefix of what a dead process had sent arrive; or let it go on."""
         world = self.world
         if afterlife in ("zombie", "split"):
-            world.happened[f"{afterlife} {type(what).__name__.lower()}"] += 1
+            world.happened[f"{afterlife} {'driver' if isinstance(what, Driver) else 'task'}"] += 1
             self.zombies.append(_Zombie(what, f"zombie {name}", world.chance.choice([3, 10, 40, 150]), self._wakes_us()))
             return
+        _end(what)
         producers = what.producers() if isinstance(what, Driver) else [what.producer, what.own_way]
         for producer in dict.fromkeys(producers):
             if afterlife == "holes":
@@ -260,6 +279,7 @@ class _Run:
         zombie = self.world.chance.choice(awake)
         self._move(zombie)
         if zombie.left <= 0:
+            _end(zombie.what)
             self.zombies.remove(zombie)
 
     def _move(self, zombie: _Zombie) -> None:
@@ -299,13 +319,14 @@ class _Run:
     def _calm(self) -> None:
         """Let everything work again; within bounded time all that may be read is readable."""
         world, settings = self.world, self.world.settings
-        world.journal.away = world.broker_away = False
+        self.is_stormy = world.journal.away = world.broker_away = False
         for raw in world.raw:
             raw.open_from = None
         held_back, self.crashes = self.crashes, []
         for zombie in self.zombies:
             while zombie.left > 0:
                 self._move(zombie)
+            _end(zombie.what)
         self.zombies.clear()
         while len(world.joined) + settings.inputs < len(world.raw):
             self._pass()
@@ -334,6 +355,8 @@ class _Run:
         while self._one_step() not in ("nothing to do", "batch committed", "ended"):
             if self.driver is None:
                 self.world.advance(self.world.settings.cadence_us)
+            elif self.driver.idle:
+                self.world.advance(self.world.settings.cadence_us // 4)
 
     def _last_floor_us(self) -> int:
         """Return the floor that the last arrival of all must bring about, as far as silence may advance time."""
@@ -404,6 +427,7 @@ class _Run:
     def _check(self) -> None:
         world = self.world
         facts = facts_of(self.checkpoints)
+        add_used(facts, self.checkpoints)
         truth = truth_of(world, facts, self._ended())
         world.happened["records"] += sum(len(raw.records) for raw in world.raw)
         world.happened["rows"] += sum(map(len, world.topic))
@@ -427,3 +451,11 @@ class _Run:
             unfinished = [reader.partition for reader in self.readers if self._has_channels(reader) and reader.rule.frontier < INFINITY]
             middle = {reader.partition for reader in self.readers if reader.start_us is not None}
             demand(not set(unfinished) - middle, "the end", f"ordered partitions {unfinished} do not end")
+
+
+def _end(what: Driver | Task | Producer) -> None:
+    """End what goes on in a process that is gone."""
+    if isinstance(what, Driver):
+        what.die()
+    elif isinstance(what, OpenTask):
+        what.is_ended = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from simulation.faults import Breakage, Fault, draw_faults, draw_skips
+from simulation.faults import Breakage, Fault, draw_faults, draw_open_crashes, draw_skips, without_zombie_tasks
 
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, MILLISECOND_US, NEVER, SECOND_US
@@ -64,6 +64,7 @@ class Settings:
         drift_ppm: How much faster the drivers' monotonic clocks run, each within plus or minus this.
         steady: Whether the first partition gets records all through the calm end, too.
         until_end: Whether the run ends with the final CTI.
+        opens: Whether drivers may be started with batches that stay open.
         arrival_max_ahead_us: Arrivals further ahead of the planner's clock are dead-lettered.
     """
 
@@ -83,6 +84,7 @@ class Settings:
     drift_ppm: int
     steady: bool
     until_end: bool
+    opens: bool = False
     arrival_max_ahead_us: int = DAY_US
 
 
@@ -110,14 +112,27 @@ def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
     span_us = chance.choice([20, 60, 300]) * SECOND_US
     # Drawn apart, so that everything else of a seed stays what it was before there was a choice.
     early_action = random.Random(f"early action {seed}").choice(list(Action))
-    settings = replace(_draw_settings(chance, span_us, early_action), **(breakage.settings if breakage else {}))  # type: ignore[arg-type]
+    drawn = _draw_settings(chance, span_us, early_action)
+    settings = replace(drawn, **(breakage.settings if breakage else _draw_opening(seed, drawn)))  # type: ignore[arg-type]
     messages = _draw_messages(chance, settings, span_us)
     ends_us = max([START_US + span_us, *(message.at_us for message in messages)])
     wanted = (breakage.trouble, breakage.afterlife) if breakage else (None, None)
     faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, *wanted)
     if breakage.trouble == "skips" if breakage else _may_skip(faults) and seed % 4 == 0:
         faults = draw_skips(random.Random(seed), faults, START_US, ends_us)
+    if settings.opens:
+        faults += draw_open_crashes(random.Random(f"crashes in open batches {seed}"), faults, breakage.afterlife if breakage else None)
+        faults = without_zombie_tasks(faults)
     return Scenario(seed, settings, messages, faults, chance.getrandbits(64), ends_us)
+
+
+def _draw_opening(seed: int, drawn: Settings) -> dict[str, bool | int | None]:
+    """Draw whether batches may stay open: with a chance of its own, for the same reason. The planner alone reads imported time."""
+    chance = random.Random(f"open batches {seed}")
+    if chance.random() > 0.7 or drawn.imported_lag_us is not None:
+        return {}
+    # A job that is always behind never stays open.
+    return {"opens": True, "batch_events": chance.choice([drawn.batch_events, 40, 1000])}
 
 
 def _may_skip(faults: tuple[Fault, ...]) -> bool:

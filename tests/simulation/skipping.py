@@ -74,7 +74,9 @@ class Operator:
     def revert(self, refusal: RefusedError) -> None:
         """Take back the last change to a skip that a job's refusal (TG-SKIP-PASSED) names."""
         world = self._world
-        changed = next((skip for skip in reversed(world.skip_changes) if f"{skip.place} (" in refusal.what), None)
+        named = [skip for skip in world.skip_changes if f"{skip.place} (" in refusal.what]
+        # A journal that was emptied no longer knows what was undone, but the operator does.
+        changed = (named or world.skip_changes or [None])[-1]
         demand(changed is not None, "a refusal has a way out", refusal.what)
         world.skip_changes.remove(changed)
         if changed.is_undone:
@@ -123,8 +125,13 @@ def apply_skips(world: World, checkpoint: Checkpoint, broken: frozenset[str]) ->
 
 def passed_positions(world: World, checkpoint: Checkpoint) -> list[int]:
     """Return up to where each input partition has been judged for good."""
-    judged, promises = checkpoint.offset_before(checkpoint.committed).partitions, promises_of(world)
-    return [max([at.next_offset, *(cti.next_offset for cti in promises.get(n, {}).values())]) for n, at in enumerate(judged)]
+    judged, promises = judged_for_good(checkpoint), promises_of(world)
+    return [max([at, *(cti.next_offset for cti in promises.get(n, {}).values())]) for n, at in judged.items()]
+
+
+def judged_for_good(checkpoint: Checkpoint) -> dict[int, int]:
+    """Return up to where partitions were judged in committed batches, by the reports of those that stayed open."""
+    return checkpoint.judged(checkpoint.offset_before(checkpoint.committed), checkpoint.committed - 1)
 
 
 def earlier_attempt(world: World, plan: SkipPlan, number: int, start: int, end: int) -> EarlierAttempt | None:
@@ -156,11 +163,11 @@ def _facts_of(world: World) -> dict[str, Skip]:
 
 
 def _compared(world: World, checkpoint: Checkpoint, skips: tuple[Skip, ...]) -> dict[int, tuple[int, int]]:
-    judged = checkpoint.offset_before(checkpoint.committed).partitions
+    judged = judged_for_good(checkpoint)
     planned = checkpoint.offset_before(len(checkpoint.offsets)).partitions
     compared = {}
     for number in {skip.partition for skip in skips}:
-        ahead = [skip.start for skip in skips if skip.partition == number and skip.start >= judged[number].next_offset]
+        ahead = [skip.start for skip in skips if skip.partition == number and skip.start >= judged[number]]
         tried = max(planned[number].next_offset, world.journal.facts.first_open(journal_key(number)))
         if ahead and min(ahead) < tried:
             compared[number] = min(ahead), tried

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from simulation.faults import BREAKAGES, REQUIRED, Breakage
+from simulation.faults import BREAKAGES, OPEN, REQUIRED, Breakage
 from simulation.play import play
 from simulation.run import never_happened, run, seeds_of
 from simulation.scenario import draw
@@ -53,6 +53,21 @@ def test_no_seed_with_skips_diverges() -> None:
         happened += outcome.happened
         assert outcome.broken is None, minimal(scenario, outcome)
     assert min(happened[kind] for kind in REQUIRED if "skip" in kind) > 0
+
+
+@pytest.mark.heavy
+def test_no_seed_with_open_batches_diverges() -> None:
+    """Level 1: batches that stay open, and what goes on between them, write what micro-batches would, also where skips lie ahead."""
+    happened: Counter[str] = Counter()
+    for trouble in ("journal", "old drivers", "partition joins", "skips"):
+        for seed in range(6):
+            scenario = draw(seed, Breakage("", trouble, OPEN))
+            outcome = play(scenario)
+            happened += outcome.happened
+            assert outcome.broken is None, minimal(scenario, outcome)
+    modes = "open batch after a micro-batch", "micro-batch after an open batch"
+    went_on = "open round", "estimate of an open batch", "goes on between batches", "state taken over where it stood"
+    assert min(happened[kind] for kind in (*modes, *went_on)) > 0
 
 
 @pytest.mark.heavy

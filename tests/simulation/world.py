@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from simulation.clock import BrokerClock, MonotonicClock, TrueTime
 from simulation.scenario import START_US, Message, Scenario
@@ -20,6 +20,7 @@ from support.journals import MemoryJournal
 
 from ingest.skips import Skip, skip_at
 from ordering.errors import UnreachableError
+from ordering.protocol.facts import Fact, decode_facts
 from ordering.protocol.journal import JournalKey
 from ordering.protocol.wire import encode_source_cti
 from ordering.ticks import NEVER
@@ -91,6 +92,22 @@ Row = tuple[int, bytes | None, bytes, bytes]
 """A record of the ordered topic: Kafka timestamp in ms, key, header, value."""
 
 
+class Carrier(tuple[Any, ...]):
+    """A row that carries facts of the journal in a header that readers ignore."""
+
+    facts: tuple[Fact, ...]
+
+
+def row_of(stamp_ms: int, key: Any, value: Any, headers: list[tuple[str, bytes]]) -> Row:
+    """Return a CTI's row; its second header has facts."""
+    row: Row = (stamp_ms, key, headers[0][1], value)
+    if len(headers) > 1 and headers[1][1]:
+        carrier = Carrier(row)
+        carrier.facts = tuple(decode_facts(headers[1][1]))
+        return cast(Row, carrier)
+    return row
+
+
 class Producer:
     """A gapless producer: what it was handed reaches each partition in order, and after a crash only a prefix of it."""
 
@@ -105,9 +122,9 @@ class Producer:
             self._queues[partition].append((stamp_ms, key, header, value))
 
     def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, list[tuple[str, bytes]]]]) -> None:
-        """Queue CTIs as ``ChannelWriter`` hands them over: value, key, partition, timestamp in ms, headers; the first one counts."""
+        """Queue CTIs as ``ChannelWriter`` hands them over: value, key, partition, timestamp in ms, headers."""
         for value, key, partition, stamp_ms, headers in rows:
-            self._queues[partition].append((stamp_ms, key, headers[0][1], value))
+            self._queues[partition].append(row_of(stamp_ms, key, value, headers))
 
     def trickle(self) -> int:
         """Let some prefix of each queue arrive; return how many rows are still on their way."""
@@ -203,6 +220,8 @@ class World:
         self._coming = deque(scenario.messages)
         self._count = 0
         self.saves = 0
+        # Up to where open batches have ever closed an input partition.
+        self.closed_to: Counter[int] = Counter()
         # By place: what the journal's server keeps of requests to skip; and the skips that have taken effect.
         self.notes: dict[str, Skip] = {}
         self.skips: dict[str, Skip] = {}
