@@ -8,7 +8,7 @@ no estimates, saves nothing, and notes what it closes before it judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from simulation.checkpoint import Planned
@@ -141,7 +141,7 @@ class OpenTask(Task):
         records = raw.read(self.state.next_offset, raw.visible_end(committed=True))
         return records[: self._chance.choice([1, 3, 20, 1000])]
 
-    def _round(self, records: list[RawRecord], by: str = "open: ", is_first: bool = False) -> Iterator[str]:
+    def _round(self, records: list[RawRecord], by: str = "open: ", is_first: bool = False) -> Generator[str, None, bool]:
         """Close the records in the journal, then judge them; return whether they were closed for certain."""
         world, journal = self._world, self.memory.journal
         start, end = self.state.next_offset, records[-1].offset + 1
@@ -188,7 +188,7 @@ class OpenTask(Task):
         self._range = OpenRange(seen_us=self._clock())
         self._world.happened["open round"] += 1
 
-    def _raise_silent(self, estimates: Estimates) -> Iterator[str]:
+    def _raise_silent(self, estimates: Estimates) -> Generator[str, None, bool | None]:
         """Make the estimate that is due; return whether there was one, None if the batch must end."""
         world = self._world
         if not world.settings.estimates:

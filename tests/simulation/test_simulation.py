@@ -21,12 +21,18 @@ _SEARCHED_FROM = {
     "absurd arrivals are believed": 8,
     "estimates pass over open transactions": 11,
     "marks are skipped when the journal fails": 1_465,
+    "open batches end where they began": 35,
+    "open batches go on comparing": 35,
+    "open batches use facts before they are durable": 150,
     "partitions join behind": 60,
+    "partitions join while something goes on": 138,
+    "positions of torn batches are believed": 145,
     "positions stay open": 59,
     "readers pass over gaps": 22,
     "skips are not compared": 15,
     "the clock is read last": 257,
     "unanswered estimates are forgotten": 180,
+    "what goes on is not noted": 310,
 }
 
 
