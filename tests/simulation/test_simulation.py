@@ -20,7 +20,7 @@ _FOUND_WITHIN = 300
 _SEARCHED_FROM = {
     "absurd arrivals are believed": 8,
     "estimates pass over open transactions": 11,
-    "marks are skipped when the journal fails": 1_465,
+    "marks are skipped when the journal fails": 4_230,
     "open batches end where they began": 35,
     "open batches go on comparing": 35,
     "open batches use facts before they are durable": 150,
