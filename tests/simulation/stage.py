@@ -146,10 +146,11 @@ class Task:
         raise NotImplementedError
 
     def _pass_over_held(self, earlier: EarlierAttempt) -> None:
-        """Do not compare what an open batch has released by an estimate where the range ends: here it is held."""
-        held = set(self.state.held.offset.tolist())
+        """Do not compare what an open batch has released by an estimate where the range ends, here it is held, and what it judged after."""
+        held, end = set(self.state.held.offset.tolist()), self._until.next_offset
         for headers in earlier._headers_by_output.values():  # production has no such rule yet
-            for seq in [seq for seq, header in headers.items() if int.from_bytes(header[-8:], "little") in held]:
+            offsets = {seq: int.from_bytes(header[-8:], "little") for seq, header in headers.items()}
+            for seq in [seq for seq, offset in offsets.items() if offset in held or offset >= end]:
                 del headers[seq]
 
     def report(self) -> StageProgress:
