@@ -120,6 +120,8 @@ def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
     faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, *wanted)
     if breakage.trouble == "skips" if breakage else _may_skip(faults) and seed % 4 == 0:
         faults = draw_skips(random.Random(seed), faults, START_US, ends_us)
+        # What an open batch has written is not yet told from what other skips have changed: see `_pass_over_held` in `stage.py`.
+        settings = replace(settings, opens=settings.opens and breakage is not None)
     if settings.opens:
         faults += draw_open_crashes(random.Random(f"crashes in open batches {seed}"), faults, breakage.afterlife if breakage else None)
         faults = without_zombie_tasks(faults)
