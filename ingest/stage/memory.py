@@ -4,16 +4,11 @@ What a worker remembers of one ingest job between its batches. Law: results do n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ingest.config import IngestPlan
 from ingest.journal.client import JournalClient
 from tidegate.platform.checkpoint.open_batches import GrowingSpans
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.worker import WORKER
-
-if TYPE_CHECKING:
-    from ingest.stage.range_walk import RangeWalk
 
 
 class JobMemory:
@@ -25,8 +20,6 @@ class JobMemory:
         # The client that an open batch asks for ends; None: none has asked.
         self.admin: Admin | None = None
         self.spans = GrowingSpans()
-        # By number: the walk that has gone on since the last batch, for the next one.
-        self.gone_on: dict[int, RangeWalk] = {}
         # How long the last task waited for acknowledgements, seconds: part of its next report.
         self._waited_s = 0.0
 

@@ -51,6 +51,8 @@ class IngestStage:
         # The ranges of an open batch that were walked so far; once all were, the batch.
         self._opened: list[OpenRange] = []
         self._batch: OpenBatch | None = None
+        BETWEEN_BATCHES.end()
+        self._gone_on = WORKER.memory(plan.checkpoint, _GoneOn)
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
@@ -73,7 +75,7 @@ class IngestStage:
         """Walk the planned range."""
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
-        gone_on = JobMemory.of(self._plan).gone_on.pop(planned.number, None)
+        gone_on = self._gone_on.pop(planned.number, None)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         tally = gone_on.tally if gone_on is not None and gone_on.is_of(state) else None
         producer = WORKER.producer(self._plan.kafka)
@@ -145,10 +147,10 @@ class IngestStage:
                 self._drop_producers()
                 raise
         pause_at("walked")
-        memory = JobMemory.of(self._plan)
-        memory.keep_wait(time.perf_counter() - start_s)
+        JobMemory.of(self._plan).keep_wait(time.perf_counter() - start_s)
         if self._batch is not None and self._batch.may_go_on:
-            memory.gone_on = {opened.planned.number: opened.walk for opened in self._opened}
+            self._gone_on.clear()
+            self._gone_on.update({opened.planned.number: opened.walk for opened in self._opened})
             BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
 
     def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
@@ -160,10 +162,14 @@ class IngestStage:
             batch.go_on(is_over)
 
     def _forget(self) -> None:
-        JobMemory.of(self._plan).gone_on = {}
+        self._gone_on.clear()
         for opened in self._opened:
             forget_value(self._plan.checkpoint, opened.planned.number)
 
     def _drop_producers(self) -> None:
         WORKER.drop_producer(self._plan.kafka)
         drop_letter_writers(self._plan)
+
+
+class _GoneOn(dict[int, RangeWalk]):
+    """By number: the walks that have gone on since the last batch, for the next one."""

@@ -5,7 +5,6 @@ What a worker remembers of one query job between its batches. Law: results do no
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from query.absent_columns import FirstRecords
 from query.buckets.shared_reads import SharedReads
@@ -18,17 +17,12 @@ from sinks.registry import make_sinks
 from tidegate.platform.checkpoint.open_batches import GrowingSpans
 from tidegate.platform.kafka.worker import WORKER
 
-if TYPE_CHECKING:
-    from query.stage.processor import BucketRun
-
 
 class JobMemory:
     """The memory of one job in this process (:meth:`tidegate.platform.kafka.worker.Worker.memory`)."""
 
     def __init__(self) -> None:
         self.spans = GrowingSpans()
-        # By bucket: what has gone on since the last batch, for the next one.
-        self.gone_on: dict[int, BucketRun] = {}
         self.shared_reads = SharedReads()
         # By output; by bucket, since a worker may run many batches of a bucket, and the first records are those of all of them.
         self._sinks: dict[int, list[Sink]] = {}

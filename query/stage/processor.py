@@ -61,6 +61,8 @@ class QueryStage:
         self._opened: list[BucketRun] = []
         self._batch: OpenBatch | None = None
         self._question = DetailQuestion(Path(plan.checkpoint))
+        BETWEEN_BATCHES.end()
+        self._gone_on = WORKER.memory(plan.checkpoint, _GoneOn)
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
@@ -85,7 +87,7 @@ class QueryStage:
     def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketRun:
         """Read the planned ranges and write what is final; save the bucket, unless the batch stays open."""
         plan, number = self._plan, ranges[0].bucket
-        gone_on = JobMemory.of(plan).gone_on.pop(number, None)
+        gone_on = self._gone_on.pop(number, None)
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
 
         def save() -> None:
@@ -140,7 +142,8 @@ class QueryStage:
         """Let a batch that has stayed open go on until the next one begins. Each bucket has waited for its own results."""
         # A batch takes up new versions of reference data at its beginning; and an engine of JavaScript belongs to its thread.
         if self._batch is not None and not self._plan.references and not self._plan.functions:
-            JobMemory.of(self._plan).gone_on = {run.number: run for run in self._opened}
+            self._gone_on.clear()
+            self._gone_on.update({run.number: run for run in self._opened})
             BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
 
     def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
@@ -150,7 +153,7 @@ class QueryStage:
             batch.go_on(is_over)
 
     def _forget(self) -> None:
-        JobMemory.of(self._plan).gone_on = {}
+        self._gone_on.clear()
         for run in self._opened:
             forget_value(self._plan.checkpoint, run.number)
 
@@ -386,3 +389,7 @@ class BucketRun:
             next_offsets={log: self.next_offset(log) for log in bucket.readers} if open_batch >= 0 else {},
         )
         return replace(report, **changed)
+
+
+class _GoneOn(dict[int, BucketRun]):
+    """By bucket: what has gone on since the last batch, for the next one."""

@@ -109,16 +109,21 @@ class Planner:
         there = here.with_planned(planned)
         yield from self._import(here, there, planned)
         self.there = here.with_planned(planned)
-        if self._may_open and self.there != here and self._stays_open(ends):
+        if self._may_open and self.there != here and self._stays_open(here, ends):
             # From the first one on the folder shows that batches have stayed open.
             self._folder.end_request = self._folder.end_request or 1
             self.opens, self.end_request = True, self._folder.end_request
 
-    def _stays_open(self, ends: list[int]) -> bool:
+    def _stays_open(self, here: Offset, ends: list[int]) -> bool:
         compared = {("raw", number): span for number, span in self._skips.compared.items()}
         plan = SimpleNamespace(topic_ids={"raw": "id"}, skipped_spans=lambda partition: self._skips.spans(partition[1]), compared=compared)
-        positions = {("raw", n): PlannedPosition(at.next_offset, is_unclosed=at.is_unclosed) for n, at in enumerate(self.there.partitions)}
-        return may_stay_open(cast(Any, plan), IngestOffset(positions), {("raw", number): end for number, end in enumerate(ends)})
+        start, end = (
+            IngestOffset(
+                {("raw", n): PlannedPosition(at.next_offset, is_unclosed=at.is_unclosed) for n, at in enumerate(offset.partitions)}
+            )
+            for offset in (here, self.there)
+        )
+        return may_stay_open(cast(Any, plan), start, end, {("raw", number): until for number, until in enumerate(ends)})
 
     def _tell_joins(self, here: Offset) -> None:
         """Journal which partitions have joined; the journal hears of it once that is logged."""

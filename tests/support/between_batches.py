@@ -23,6 +23,9 @@ class Between:
         """A task has ended, and leaves its work."""
         self._works.append(work)
 
+    def end(self) -> None:
+        """A task begins; what was left has been run by then."""
+
     def run(self) -> None:
         """Run what was left."""
         works, self._works = self._works, []

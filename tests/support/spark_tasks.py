@@ -67,7 +67,7 @@ run_task.count = 0  # type: ignore[attr-defined]
 
 def main() -> None:
     """Fork a process for each connection whose descriptor is given; each runs tasks until one fails, or the connection ends."""
-    from tidegate.platform.spark.launch import task_homes
+    from tidegate.platform.spark import task_homes
 
     task_homes._IDLE_S = float(os.environ[IDLE_VARIABLE])
     task_homes.adopt_homes()

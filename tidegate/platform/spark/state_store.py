@@ -147,11 +147,7 @@ class StageProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         import pandas as pd
 
-        # The driver imports this module before others are there: see the Dockerfile.
-        from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
-
         if self._stage is None:
-            BETWEEN_BATCHES.end()
             self._stage = self._make_stage()
         _freeze_imports()
         # Python's cycle collector would run all the time over millions of short-lived objects and find nothing.

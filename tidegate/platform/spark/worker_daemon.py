@@ -3,7 +3,7 @@ The process from which Spark forks its Python workers, with all heavy modules al
 
 Otherwise each worker would spend a second of CPU on these imports and keep its own copy in memory. A worker collects garbage after every
 task: frozen imports (``gc.freeze``) are not walked then, which saves 50 ms of CPU a task. Tasks of stateful stages run where they ran last
-(:mod:`.launch.task_homes`).
+(:mod:`.task_homes`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import os
 import sys
 
 from tidegate.platform.spark.launch.private_folder import share_results
-from tidegate.platform.spark.launch.task_homes import TaskHomes, adopt_homes
 from tidegate.platform.spark.privates import STATEFUL_WORKER, route_tasks
+from tidegate.platform.spark.task_homes import TaskHomes, adopt_homes
 
 _HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic", "fastavro", "pyspark.sql.streaming")
 

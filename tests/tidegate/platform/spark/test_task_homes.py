@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,10 +75,15 @@ class Spark:
 
 
 @pytest.fixture
-def spark(tmp_path: Path) -> Iterator[Spark]:
+def folder() -> Iterator[Path]:
+    """A private folder, whose name is short, as that of a socket must be."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def spark(folder: Path) -> Iterator[Spark]:
     """Three processes."""
-    folder = tmp_path / "s"
-    folder.mkdir(mode=0o700)
     played = Spark(folder, 3)
     yield played
     played.stop()
@@ -164,10 +170,8 @@ def test_a_home_stays_if_spark_kills_a_process_that_has_no_task(spark: Spark) ->
     assert spark.run(1, "query", 0) == home
 
 
-def test_a_home_without_tasks_ends(tmp_path: Path) -> None:
+def test_a_home_without_tasks_ends(folder: Path) -> None:
     """Of queries that have ended nothing stays."""
-    folder = tmp_path / "s"
-    folder.mkdir(mode=0o700)
     played = Spark(folder, 1, idle_s=0.2)
     home = played.run(0, "query", 0)
     until_gone(home)
