@@ -33,10 +33,6 @@ def may_stay_open(plan: IngestPlan, start: IngestOffset, end: IngestOffset, ends
         and partition[0] in plan.topic_ids
         and all(until <= position.next_offset for _, until in plan.skipped_spans(partition))
         # What a batch that stays open has written beyond offsets to compare would be compared with after a kill.
-        and _compared_until(plan, partition) <= start.partitions[partition].next_offset
+        and plan.compared.get(partition, (0, 0))[1] <= start.partitions[partition].next_offset
         for partition, position in end.partitions.items()
     )
-
-
-def _compared_until(plan: IngestPlan, partition: Partition) -> int:
-    return plan.compared.get(partition, (0, 0))[1]

@@ -108,8 +108,14 @@ class OpenRange:
 
     def report(self, report: IngestReport, batch: int) -> IngestReport:
         """Return the *report* of its walk as one of an open *batch*."""
-        clocked = replace(report, seen_us=self.seen_us, estimated_us=self.estimated_us, boot_id=boot_id())
-        return replace(clocked, open_batch=batch, lost_answer=self.lost_answer)
+        return replace(
+            report,
+            open_batch=batch,
+            seen_us=self.seen_us,
+            estimated_us=self.estimated_us,
+            boot_id=boot_id(),
+            lost_answer=self.lost_answer,
+        )
 
 
 Piece = tuple[OpenRange, Records]

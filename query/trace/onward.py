@@ -97,7 +97,8 @@ class OnwardTracer:
             plan = find_plan(self._settings, table, self._folder, partial(self._admin.find, table.topic or output))
             if plan is None or name not in plan.inputs or output in above:
                 continue
-            ends_us, found = _window_ends(plan, row.system_us), self._results(plan, table.topic or output, name, row)
+            ends_us = _window_ends(plan, row.system_us)
+            found = self._results(plan, table.topic or output, name, row, ends_us)
             yield OnwardOutput(
                 output,
                 ends_us,
@@ -108,12 +109,11 @@ class OnwardTracer:
         outputs = () if above is None else tuple(self.follow(output, row, (*above, output)))
         return OnwardResult(row.place, row.seq, row.system_us, text_of(row.key), shown(row.value), outputs)
 
-    def _results(self, plan: Plan, topic_name: str, name: str, row: ResultRow) -> list[ResultRow]:
-        """Return the first results that a row went into, by time and place."""
+    def _results(self, plan: Plan, topic_name: str, name: str, row: ResultRow, ends_us: tuple[int, ...]) -> list[ResultRow]:
+        """Return the first results that a row went into, by time and place; *ends_us*: the ends of its windows, if there are such."""
         topic = self._admin.find(topic_name)
         if topic is None:
             return []
-        ends_us = _window_ends(plan, row.system_us)
         until_us = None if plan.lookback_us == UNBOUNDED else row.system_us + plan.lookback_us
         is_json = name in self._settings.outputs or self._settings.input(name).format == "json"
         payload, key = payload_of(row.value), (row.key or b"") if plan.over is not None else None

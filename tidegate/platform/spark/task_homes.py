@@ -29,6 +29,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -92,9 +93,9 @@ class TaskHomes:
         # Forked twice, so that it is not a child of this process, which may end before it. Tasks look whether their parent is still there.
         if (between := os.fork()) == 0:
             asked.close()
-            between = os.getpid()
+            parent = os.getpid()
             if os.fork() == 0:
-                while os.getppid() == between:
+                while os.getppid() == parent:
                     time.sleep(_LOOK_EVERY_S)
                 _live(self._run, path, asking, connection)
             os._exit(0)
@@ -142,6 +143,9 @@ def _live(run: Run, path: Path, asking: socket.socket, connection: socket.socket
                 break
             gc.collect()
             sent = _next_sent(listening)
+    except BaseException:
+        # As Spark's daemon does for its own processes.
+        traceback.print_exc()
     finally:
         os._exit(0)
 
