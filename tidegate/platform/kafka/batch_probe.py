@@ -55,30 +55,30 @@ class _Probe:
         self._properties, self._topic, self._partition = {**properties, "group.id": "tidegate"}, topic, partition
         self._open: list[Consumer] = []
 
-    def reason_unreadable(self, offset: int, waits: int = 1) -> str | None:
-        """Return the client's error if the bytes at *offset* are broken; None if they can be read, or if nothing comes in *waits* tries."""
-        for attempt in range(1, _TRIES + 1):
+    def reason_unreadable(self, offset: int, silences: int = 1, readings: int = 1) -> str | None:
+        """Return the client's error if the bytes at *offset* are broken; None once they were read *readings* times, or *silences* tries gave nothing."""
+        silent = read = 0
+        for _ in range(_TRIES):
             consumer = Consumer(self._properties)
             self._open.append(consumer)
             consumer.assign([TopicPartition(self._topic, self._partition, offset)])
             message = consumer.poll(_ANSWER_TIMEOUT_S)
-            if message is None:
-                if attempt >= waits:
-                    return None
-                continue
-            error = message.error()
+            error = message.error() if message is not None else None
             # A record or an end of another offset may come from the wrong place at which the client went on. Only if no try gives anything
             # else do records miss there, as in a compacted topic.
-            if message.offset() == offset and (error is None or error.code() == KafkaError._PARTITION_EOF):
-                return None
             if error is not None and is_unreadable(error):
                 return error_text(error)
+            silent += message is None
+            read += message is not None and message.offset() == offset and (error is None or error.code() == KafkaError._PARTITION_EOF)
+            if silent >= silences or read >= readings:
+                return None
         return None
 
     def is_readable(self, offset: int) -> bool:
         """Return whether the bytes at *offset* are not known to be broken; so the end of the partition counts as readable."""
-        # On a busy machine an answer may be late: if silence counted at once, the batch would seem too short.
-        return self.reason_unreadable(offset, waits=3) is None
+        # On a busy machine an answer may be late, and the client may answer from a wrong place: if one of these counted at once, the batch
+        # would seem too short.
+        return self.reason_unreadable(offset, silences=_TRIES, readings=2) is None
 
 
 def _main() -> None:
