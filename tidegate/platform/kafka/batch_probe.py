@@ -56,7 +56,10 @@ class _Probe:
         self._open: list[Consumer] = []
 
     def reason_unreadable(self, offset: int, silences: int = 1, readings: int = 1) -> str | None:
-        """Return the client's error if the bytes at *offset* are broken; None once they were read *readings* times, or *silences* tries gave nothing."""
+        """
+        Return the client's error if the bytes at *offset* are broken; None once they were read *readings* times, or *silences* tries gave
+        nothing.
+        """
         silent = read = 0
         for _ in range(_TRIES):
             consumer = Consumer(self._properties)
