@@ -67,14 +67,14 @@ class _Probe:
             consumer.assign([TopicPartition(self._topic, self._partition, offset)])
             message = consumer.poll(_ANSWER_TIMEOUT_S)
             error = message.error() if message is not None else None
-            # A record or an end of another offset may come from the wrong place at which the client went on. Only if no try gives anything
-            # else do records miss there, as in a compacted topic.
             if error is not None and is_unreadable(error):
                 return error_text(error)
             silent += message is None
             read += message is not None and message.offset() == offset and (error is None or error.code() == KafkaError._PARTITION_EOF)
             if silent >= silences or read >= readings:
                 return None
+        # A record or an end of another offset may come from the wrong place at which the client went on. Only if no try gives anything else
+        # do records miss there, as in a compacted topic.
         return None
 
     def is_readable(self, offset: int) -> bool:
