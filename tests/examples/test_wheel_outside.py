@@ -31,18 +31,16 @@ def run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-def interpreters() -> dict[str, str]:
-    """Return the interpreters of this machine by version, of those that the project names; that of the tests is one of them."""
-    found = {f"3.{sys.version_info.minor}": sys.executable}
+def find_interpreter(version: str) -> str | None:
+    """Return this machine's interpreter of a version, None if it has none; that of the tests is one of them."""
+    if version == f"3.{sys.version_info.minor}":
+        return sys.executable
     # Those of pyenv are behind shims that run only the version that is chosen.
     folders = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]]
-    for minor in range(OLDEST, NEWEST + 1):
-        command = [str(UV), "python", "find", "--no-python-downloads", "--no-project", "--system", f"3.{minor}"]
-        environment = {**os.environ, "PATH": os.pathsep.join(folders)}
-        done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            found.setdefault(f"3.{minor}", done.stdout.strip())
-    return found
+    command = [str(UV), "python", "find", "--no-python-downloads", "--no-project", "--system", version]
+    environment = {**os.environ, "PATH": os.pathsep.join(folders)}
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +55,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(OLDEST, NEWEST + 1)])
 def test_the_plugin_is_tested_beside_a_wheel(version: str, wheels: list[Path], tmp_path: Path) -> None:
     """Nothing of the checkout is there: only the wheels, what they ask for, and the plugin's tests."""
-    found = interpreters()
-    if version not in found:
+    interpreter = find_interpreter(version)
+    if interpreter is None:
         pytest.skip(f"this machine has no Python {version}")
     python = tmp_path / "venv" / "bin" / "python"
-    run([found[version], "-m", "venv", tmp_path / "venv"], tmp_path)
+    run([interpreter, "-m", "venv", tmp_path / "venv"], tmp_path)
     asked = [f"{wheel}[testing]" if wheel.name.startswith("tidegate-0") else str(wheel) for wheel in wheels]
     jars = ["--config-settings-package", "pyspark:--build-option=--compression=stored"]
     run([UV, "pip", "install", "--quiet", "--python", python, *jars, *asked], tmp_path, UV_SYSTEM_CERTS="1")

@@ -34,7 +34,7 @@ TASKS = settings_of(spark__shuffle_partitions=2)
 STOPPED_WITHIN_S = 12.0
 
 
-@pytest.mark.parametrize("kind", ["over", pytest.param("line", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.deep) if kind == "line" else kind for kind in SCRIPTS])
 def test_open_queries_micro_batches_and_kills_write_what_one_run_writes(kind: str, stack: Stack, tmp_path: Path) -> None:
     """Law, levels 2 and 3: kill -9 in an open batch, micro-batches after it, open ones again: the bytes of one run of micro-batches."""
     raws = draw(7, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(20)])
