@@ -29,7 +29,7 @@ from ingest.offsets import PlannedPosition, Positions
 from ingest.planner.silences import Silences, boot_id
 from ingest.planner.stage_progress import StageProgress, read_stage_progress
 from ordering.protocol.journal import Silence
-from ordering.ticks import NEVER, TICK_MIN
+from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from tidegate.platform.kafka.admin import Admin
 
 
@@ -113,6 +113,11 @@ class IdleEstimates:
             for partition, frontier_us in agreed.items()
             if frontier_us > positions[partition].frontier_us
         }
+
+    def next_due_us(self, positions: Positions) -> int:
+        """Return before which instant (clock for durations) no silent partition gets an estimate; INFINITY if no silence here counts."""
+        may_come_due = self._late_us is not None and any(self._silence_counts_in(topic) for topic, _ in positions)
+        return self._silences.due_us if may_come_due else INFINITY
 
     def _select_due(self, positions: Positions, asked_us: int) -> list[Partition]:
         if self._late_us is None:

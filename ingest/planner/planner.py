@@ -37,16 +37,21 @@ from ingest.planner.stage_progress import judged_positions, read_stage_progress,
 from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
-from ordering.ticks import NEVER
+from ordering.ticks import NEVER, SECOND_US
+from tidegate.platform.checkpoint.end_watch import EndWatch
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.failures import is_hopeless
+from tidegate.platform.kafka.lookout import Lookout
 from tidegate.platform.observe.logs import configure_worker, get_logger
-from tidegate.platform.spark.data_source import RangePlanner, Ranges
+from tidegate.platform.spark.data_source import NAP_S, RangePlanner, Ranges
 from tidegate.platform.spark.range_rows import write_row
 from tidegate.platform.spark.shuffle_keys import even_labels, same_task
 
 _RETRY_S = 1.0
+# How long a rest lasts that the next record ends, seconds, if a request to end the batch ends it too, and if none can: Spark cannot stop
+# the job meanwhile.
+_LONG_REST_S, _DEAF_REST_S = 1.0, 0.5
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
 _FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-START-BOUND", "TG-TOPIC-ENDED", "TG-TOPIC-SETTINGS")
 
@@ -66,6 +71,9 @@ class IngestPlanner(RangePlanner):
         # Whether all that was there has been planned once. An open batch that was killed has promised more than its repetition at first
         # does, so a partition cannot join before.
         self._is_caught_up = False
+        # The ends of all partitions if all was planned, and when the next estimate comes due: until then only a record ends the silence.
+        self._awaited: dict[Partition, int] = {}
+        self._estimate_due_us = NEVER
 
     @cached_property
     def _admin(self) -> Admin:
@@ -84,6 +92,10 @@ class IngestPlanner(RangePlanner):
     @cached_property
     def _estimates(self) -> IdleEstimates:
         return IdleEstimates(self._plan, self._admin, self._journal, self._log)
+
+    @cached_property
+    def _lookout(self) -> Lookout:
+        return Lookout(self._plan.kafka)
 
     @cached_property
     def _joins(self) -> PartitionJoins:
@@ -117,15 +129,28 @@ class IngestPlanner(RangePlanner):
         self._held_back = frozenset(self._frozen_ends)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
-        offset = IngestOffset.from_json(start)
+        offset, self._awaited = IngestOffset.from_json(start), {}
         if offset.is_final or (self._plan.stays_open and is_stopping(self._folder)):
             return start
         while True:
             end = self._try_to_advance(offset)
+            if end != offset:
+                self._lookout.rest()
             # If nothing is planned, Spark asks again; but in a run to the present end Spark would take that for the end and stop.
             if end != offset or not self._plan.until_end:
                 return end.to_json()
             time.sleep(_RETRY_S)
+
+    def rest(self, nap_s: float) -> None:
+        due_s = (self._estimate_due_us - boottime_us()) / SECOND_US
+        if not self._awaited or min(nap_s, due_s) < NAP_S:
+            super().rest(nap_s)
+            return
+        with EndWatch(self._folder) as watch:
+            is_asked = self._plan.stays_open and (is_stopping(self._folder) or read_request(self._folder) != self._end_request)
+            if not is_asked:
+                longest_s = _DEAF_REST_S if watch.descriptor < 0 else _LONG_REST_S
+                self._lookout.wait(self._awaited, min(longest_s, due_s), watch.descriptor)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Ranges([write_row(planned) for planned in self._ranges(IngestOffset.from_json(start), IngestOffset.from_json(end))])]
@@ -214,6 +239,9 @@ class IngestPlanner(RangePlanner):
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us)
         end = offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
+        # An end below the position is no place to wait at: the log was cut, or a broker does not know its end yet.
+        if end == offset and self._plan.imported is None and all(judged[each].next_offset == known for each, known in ends.items()):
+            self._awaited, self._estimate_due_us = dict(ends), self._estimates.next_due_us(positions)
         if end != offset and self._plan.stays_open and may_stay_open(self._plan, offset, end, ends):
             if not self._end_request:
                 # From now on the folder shows that batches have stayed open.

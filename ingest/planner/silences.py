@@ -130,6 +130,11 @@ class Silences:
             and now_us - silence.since_us > self._margin_us
         ]
 
+    @property
+    def due_us(self) -> int:
+        """When the next estimates come due, by the clock for durations."""
+        return self._due_us
+
     def schedule_next(self, now_us: int, is_quiet: bool, behind_us: int = 0) -> None:
         """
         Schedule the next estimates a cadence after *now_us*, or later and later if *is_quiet*: no event waits for them in ingest.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID
 from support.ingest_plans import ingest_plan, input_settings
 from support.valkey_server import Server
 
@@ -27,8 +28,10 @@ from ordering.protocol.journal import Propose
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
 from tidegate.platform.checkpoint import between_batches
+from tidegate.platform.checkpoint.open_batches import request_end, request_stop
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.observe.reports import IngestReport
+from tidegate.platform.spark.data_source import NAP_S
 
 A, B, NEW, OTHER = (("raw", number) for number in range(4))
 HOUR_US = 3_600 * SECOND_US
@@ -324,3 +327,70 @@ def test_an_import_counts_only_where_all_has_been_read(
     made, _ = planner_of(plan, {A: read_to, B: 10}, {A: with_open})
     offset = advance(made, IngestOffset({A: PlannedPosition(10), B: PlannedPosition(10)}))
     assert {partition for partition, position in offset.partitions.items() if position.import_us} == ({A, B} if is_raised else {B})
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[Partition, int], float]]:
+    """The waits for records: at which ends, and how long at most."""
+    noted: list[tuple[dict[Partition, int], float]] = []
+    monkeypatch.setattr(planner.Lookout, "wait", lambda _, ends, wait_s, other=-1: noted.append((dict(ends), wait_s)))
+    return noted
+
+
+def test_a_planner_waits_for_records_once_all_is_planned(
+    waits: list[tuple[dict[Partition, int], float]], server: Server, tmp_path: Path
+) -> None:
+    """Not while records are still to be planned, nor before the silence has lasted, nor once the job stops."""
+    plan = plan_of(server, tmp_path, {"late": "5s"}, estimates=frozenset(), stays_open=True)
+    made, brokers = planner_of(plan, {A: 3, B: 0})
+    offset = advance(made, start_of(plan))
+    assert positions(offset) == {A: 3, B: 0}
+    made.rest(NAP_S)
+    assert not waits, "more may be there than was planned"
+    assert advance(made, offset) == offset
+    made.rest(NAP_S / 2)
+    assert not waits, "the silence is young"
+    made.rest(NAP_S)
+    assert [ends for ends, _ in waits] == [{A: 3, B: 0}]
+    request_end(tmp_path)
+    made.rest(NAP_S)
+    assert len(waits) == 1, "who asked for an end before the watch began would not be heard"
+    brokers.read_to[B] = brokers.with_open[B] = 1
+    assert positions(advance(made, offset)) == {A: 3, B: 1}
+    made.rest(NAP_S)
+    assert len(waits) == 1
+    request_stop(tmp_path)
+    assert advance(made, offset) == offset
+    made.rest(NAP_S)
+    assert len(waits) == 1
+
+
+def test_no_wait_for_records_lasts_beyond_the_next_estimate(
+    waits: list[tuple[dict[Partition, int], float]], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once one is due, the brokers are asked as often as without the wait."""
+    now_us = [1_000 * SECOND_US]
+    monkeypatch.setattr(planner, "boottime_us", lambda: now_us[0])
+    made, _ = planner_of(plan_of(server, tmp_path, {"late": "5s", "idle_cadence": "2s"}), {A: 3, B: 0})
+    offset = advance(made, start_of(made._plan))
+    assert advance(made, offset) == offset
+    for passed_us, longest_s in ((0, 0.5), (SECOND_US * 7 // 4, 0.25)):
+        now_us[0] = 1_000 * SECOND_US + passed_us
+        made.rest(NAP_S)
+        assert waits.pop() == ({A: 3, B: 0}, longest_s)
+    now_us[0] += SECOND_US
+    made.rest(NAP_S)
+    assert not waits
+
+
+def test_a_planner_waits_at_no_end_below_its_position(
+    waits: list[tuple[dict[Partition, int], float]], server: Server, tmp_path: Path
+) -> None:
+    """A broker that has lost its partitions tells such ends, or even none: it is asked on, until the log is refused as cut."""
+    made, brokers = planner_of(plan_of(server, tmp_path, estimates=frozenset()), {A: 3, B: 0})
+    offset = advance(made, start_of(made._plan))
+    for end in (OFFSET_INVALID, 2):
+        brokers.read_to[A] = brokers.with_open[A] = end
+        assert advance(made, offset) == offset
+        made.rest(NAP_S)
+    assert not waits

@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Producer
+from structlog.testing import capture_logs
 from support.poison import send
 from support.stack.drawn_logs import Raw
 from support.stack.kafka_columns import columns, rows_of
@@ -27,6 +29,7 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.basics.native_parts import NATIVE_SWITCH
 from tidegate.platform.kafka import native, ranges
+from tidegate.platform.kafka.lookout import Lookout
 from tidegate.platform.kafka.messages import MessageConsumer
 from tidegate.platform.kafka.native import NativeSource
 from tidegate.platform.kafka.ranges import RangeReader, SharedConnections
@@ -406,3 +409,44 @@ def test_readers_are_waited_for_together(properties: dict[str, str]) -> None:
     assert next_offsets == [1, 2, 2]
     for reader in readers:
         reader.close()
+
+
+def test_a_lookout_wakes_with_the_next_record(properties: dict[str, str], path: str) -> None:
+    """In whichever partition it comes, twice in a row; without the native part a wait is so short that nobody needs to be woken."""
+    topic = create(properties["bootstrap.servers"], fresh("lookout"), 2)
+    lookout, ends = Lookout(properties), {(topic, 0): 0, (topic, 1): 0}
+    for partition in (1, 0):
+        lookout.wait(ends, 0.2)  # connects
+        sending = threading.Timer(0.3, send, [properties["bootstrap.servers"], topic, [Raw(partition, b"k", b"v", 1)]])
+        sending.start()
+        # Nothing else ends it: the test would last as long.
+        lookout.wait(ends, 600.0)
+        sending.join()
+        ends[topic, partition] = 1
+    lookout.rest()
+
+
+def test_a_lookout_that_fails_says_so_and_looks_again(properties: dict[str, str], path: str) -> None:
+    """Where nobody can wait, such as at an end that is no offset, of a broker that has lost its partitions: who asks brokers goes on."""
+    topic = create(properties["bootstrap.servers"], fresh("lookout"), 1)
+    send(properties["bootstrap.servers"], topic, [Raw(0, b"k", b"v", 1)])
+    lookout = Lookout(properties)
+    for end in (OFFSET_INVALID, 5):
+        with capture_logs() as logs:
+            for _ in range(3):
+                lookout.wait({(topic, 0): end}, 10.0)
+        assert len({log["reason"] for log in logs}) == len(logs) == (path == "auto"), logs
+    lookout.wait({(topic, 0): 0}, 60.0)
+    lookout.rest()
+
+
+def test_a_lookout_wakes_for_a_descriptor(properties: dict[str, str]) -> None:
+    """So whoever waits hears of a request to end."""
+    topic = create(properties["bootstrap.servers"], fresh("lookout"), 1)
+    heard, asks = os.pipe()
+    os.write(asks, b"!")
+    lookout = Lookout(properties)
+    lookout.wait({(topic, 0): 0}, 60.0, heard)
+    lookout.rest()
+    for descriptor in (heard, asks):
+        os.close(descriptor)

@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError
 
 from ordering.columns.framed_payloads import Headers
 from ordering.columns.payload_columns import Payload, to_arrow
-from ordering.errors import TidegateError
+from ordering.errors import TidegateError, UnreachableError
 from tidegate.basics import native_parts
 from tidegate.platform.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Columns, Fetched, Framed, Records
 from tidegate.platform.observe.logs import get_logger
@@ -232,7 +232,7 @@ class NativeConsumer(_Client):
         rows: int,
         framed: Framed,
     ) -> None:
-        self.source, self._headers = source, headers
+        self.source, self._headers, self._place = source, headers, f"{topic}-{partition}"
         # The native part keeps pointers to these names.
         self._names = [name.encode() for name in OWN_HEADERS] if headers else [None, None]
         self._framed = _c_array(ctypes.c_char_p, [name.encode() for name in framed])
@@ -254,8 +254,11 @@ class NativeConsumer(_Client):
         return self.handle
 
     def assign(self, offset: int) -> None:
+        """Go to an offset. Raises UnreachableError: librdkafka cannot begin there now."""
         error = self._native.tg_assign(self._open, offset)
-        assert error == 0, f"assigning one partition cannot fail: {error}"
+        if error:
+            what = f"no records can be fetched from offset {offset} on: {KafkaError(error).str()}"
+            raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=self._place, fix="nothing, if it passes: it is tried again")
 
     def fetch(self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int) -> Fetched:
         """

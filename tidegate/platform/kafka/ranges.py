@@ -12,6 +12,7 @@ import ctypes
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
@@ -40,6 +41,7 @@ _PREFETCH_EVENTS = 50_000
 _CHUNK_EVENTS_MAX = 100_000
 _NEAR = 50_000  # a range that begins at most this many offsets ahead is reached by reading on instead of a seek
 _NO_END = 2**62
+_NOWHERE = -(2**62)  # no offset, not even one that a broker makes up
 _WAIT_MS = 500
 _MORE_MS = 50
 # How often readers are looked at that have no connection in common.
@@ -97,6 +99,7 @@ class RangeReader:
         connections: Connections that it shares; it must be their only reader of the partition with these headers. None: it connects by
             itself.
         framed: The headers to put before each value.
+        overrides: Properties of its client that differ from those of other readers.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class RangeReader:
         prefetch_bytes: int = PREFETCH_BYTES,
         connections: SharedConnections | None = None,
         framed: Framed = (),
+        overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
@@ -116,10 +120,10 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead}, connections
+        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead, **overrides}, connections
         self._headers, self._framed = headers, framed
         self._connect()
-        self._position = -1
+        self._position = _NOWHERE
 
     def _connect(self) -> None:
         # Where the partition has ended, which the consumer says once: all records before it have come.
@@ -146,6 +150,8 @@ class RangeReader:
 
     def seek(self, offset: int) -> None:
         """Go to an offset without reading the records before it."""
+        # A consumer that could not go there fetches nothing until it is told where to begin.
+        self._position = _NOWHERE
         self._consumer.assign(offset)
         self._position, self._ended_at = offset, -1
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from ordering.ticks import SECOND_US
 
 SOURCE_NAME = "tidegate_ranges"
-_NAP_S = 0.1  # longest sleep in one call while it is too early: Spark must be able to stop meanwhile
+NAP_S = 0.1  # longest sleep in one call while it is too early: Spark must be able to stop meanwhile
 # The sleep without new records grows by this share of the silence, because each call asks the brokers.
 _NAP_GROWTH = 0.05
 
@@ -63,6 +63,13 @@ class RangePlanner(ABC):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges between two offsets."""
 
+    def rest(self, nap_s: float) -> None:
+        """
+        Wait after :meth:`plan_end` has found nothing to do: *nap_s* seconds, which grow in a silence up to ``NAP_S``; longer if something
+        wakes the planner as soon as there is something to do. Spark cannot stop meanwhile.
+        """
+        time.sleep(nap_s)
+
 
 class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
@@ -89,14 +96,14 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         """Return the end of the next batch; *start* itself if there is nothing to do, or it is too early."""
         early_s = self._planned_s + self._trigger_s - time.monotonic()
         if early_s > 0:
-            time.sleep(min(early_s, _NAP_S))
+            time.sleep(min(early_s, NAP_S))
             return start
         end = self._planner.plan_end(start)
         if end != start:
             self._planned_s = time.monotonic()
         else:
             silent_s = time.monotonic() - self._planned_s
-            time.sleep(min(max(self._trigger_s, _NAP_GROWTH * silent_s), _NAP_S))
+            self._planner.rest(min(max(self._trigger_s, _NAP_GROWTH * silent_s), NAP_S))
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
