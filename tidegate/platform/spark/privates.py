@@ -62,7 +62,7 @@ JVM_MODULE_OPTIONS = """\
 -Dderby.connection.requireAuthentication=false
 """
 # How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds.
-_BATCH_WAIT_S = 5
+_BATCH_WAIT_S = 60
 
 
 def start_jvm(properties: Path) -> None:
@@ -196,20 +196,25 @@ class BatchHandOver:
         java = session._jvm.java
         self._concurrent, self._invoke, self._lang = java.util.concurrent, java.lang.invoke, java.lang
         self._handles, self._types, self._class = self._invoke.MethodHandles, self._invoke.MethodType, self._lang.Class.forName
-        self._exchanger = self._concurrent.Exchanger()
+        # The batches, and for each a future that is done once it was worked on. A wait for a batch ends with nothing: an exception of the JVM
+        # would be eighty calls.
+        self._batches, self._futures = self._concurrent.LinkedBlockingQueue(), self._concurrent.ConcurrentLinkedQueue()
+        self._done = self._add_future()
         texts = getattr(frame._jdf, "as")(session._jvm.org.apache.spark.sql.Encoders.STRING())
         self.writer: DataStreamWriter = ClassicFrame(texts, session).writeStream
         writer: Any = self.writer
         writer._jwrite.foreachBatch(self._batch_function())
 
     def _batch_function(self) -> Any:
-        """Return the JVM's function of a batch and its number: collect the batch, exchange it for a future, wait for the future."""
+        """Return the JVM's function of a batch and its number: collect the batch, hand it over, wait for its future."""
         collect = self._method("org.apache.spark.sql.Dataset", "collectAsList", "()Ljava/util/List;")
-        exchange = self._method("java.util.concurrent.Exchanger", "exchange", "(Ljava/lang/Object;)Ljava/lang/Object;")
+        add = self._method("java.util.concurrent.LinkedBlockingQueue", "add", "(Ljava/lang/Object;)Z")
+        remove = self._method("java.util.concurrent.ConcurrentLinkedQueue", "remove", "()Ljava/lang/Object;")
         # Stopping the query does not interrupt this: it returns when no batch is worked on any more.
         wait = self._method("java.util.concurrent.CompletableFuture", "join", "()Ljava/lang/Object;")
         then = self._handles.filterReturnValue
-        of_batch = then(then(collect, exchange.bindTo(self._exchanger)), wait)
+        next_future = self._handles.dropArguments(remove.bindTo(self._futures), 0, [self._class("java.lang.Object")])
+        of_batch = then(then(then(collect, add.bindTo(self._batches)), next_future), wait)
         of_batch_and_number = self._handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
         function = self._class("org.apache.spark.api.java.function.VoidFunction2")
         return self._invoke.MethodHandleProxies.asInterfaceInstance(function, of_batch_and_number)
@@ -228,22 +233,26 @@ class BatchHandOver:
         from py4j.protocol import Py4JError
 
         with suppress(Py4JError, ConnectionError):  # the JVM has ended
-            seconds, make_future, join = self._concurrent.TimeUnit.SECONDS, self._concurrent.CompletableFuture, self._lang.String.join
-            done = make_future()
+            seconds, join = self._concurrent.TimeUnit.SECONDS, self._lang.String.join
             while True:
-                try:
-                    batch = self._exchanger.exchange(done, _BATCH_WAIT_S, seconds)
-                except Py4JError:  # no batch came
+                batch = self._batches.poll(_BATCH_WAIT_S, seconds)
+                if batch is None:
                     if not query.isActive:
                         return
                     continue
+                # Before Spark goes on: the next batch finds its future.
+                done, self._done = self._done, self._add_future()
                 try:
                     joined = join("\n", batch)
                     on_batch(joined.split("\n") if joined else [])
                     done.complete(None)
                 except Exception:
                     done.completeExceptionally(self._lang.RuntimeException(traceback.format_exc()))
-                done = make_future()
+
+    def _add_future(self) -> Any:
+        future = self._concurrent.CompletableFuture()
+        self._futures.add(future)
+        return future
 
 
 def silence_accumulator_server(server: Any) -> None:
