@@ -10,6 +10,7 @@ from ordering.errors import GapError, QueryError, RefusedError, SettingError, Ti
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.driver import GONE
+from tidegate.tools.pipeline import keeping
 from tidegate.tools.pipeline.choice import choose
 from tidegate.tools.pipeline.keeping import PAUSE_MAX_S, KeptStage, Phase, describe, is_final, keep_going
 from tidegate.tools.pipeline.stages import Figures, Stage
@@ -112,7 +113,7 @@ def test_one_that_fails_for_good_stops_no_other() -> None:
     """Each comes to its own end, and all are closed."""
     wrong, good, done = Played("wrong", QueryError("no")), Played("good", False, False, True), Played("done", RunEnded("over"))
     stages = [KeptStage(stage) for stage in (wrong, good, done)]
-    keep_going(stages, lambda: False, lambda: None, 0.0)
+    keep_going(stages, lambda: False, lambda: None, 0.0, 0.0)
     assert [kept.phase for kept in stages] == [Phase.FAILED, Phase.ENDED, Phase.ENDED]
     assert [stage.calls[-1] for stage in (wrong, good, done)] == ["close"] * 3
     assert stages[0].state() == ("failed", "TG-QUERY")
@@ -122,7 +123,7 @@ def test_the_end_of_the_jvm_ends_all() -> None:
     """None could go on without it."""
     stages = [KeptStage(Played("a", TidegateError("killed", code=GONE))), KeptStage(Played("b"))]
     with pytest.raises(TidegateError, match="killed"):
-        keep_going(stages, lambda: False, lambda: None, 0.0)
+        keep_going(stages, lambda: False, lambda: None, 0.0, 0.0)
 
 
 def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:
@@ -135,7 +136,7 @@ def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:
 
     stages = [KeptStage(Noting(name)) for name in ("first", "last")]
     turns = iter([False] * 8)
-    keep_going(stages, lambda: next(turns, True), lambda: None, 0.0)
+    keep_going(stages, lambda: next(turns, True), lambda: None, 0.0, 0.0)
     assert closed == ["last", "first"]
 
 
@@ -150,11 +151,27 @@ def test_a_line_shows_state_rate_lag_and_delay() -> None:
     assert describe(Figures()) == "         -  lag         0  delay         -"
 
 
+def test_stages_are_looked_at_less_often_while_all_are_open_and_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page shows within half a second what has come, and a stage that waits is opened as soon."""
+    pauses: list[float] = []
+    monkeypatch.setattr(keeping, "_pause", lambda pause_s, _: pauses.append(pause_s))
+
+    class Watched(Played):
+        @property
+        def is_watched(self) -> bool:
+            return 2 <= len(pauses) < 4
+
+    stages = [KeptStage(Watched("watched")), KeptStage(Played("waits", refused("TG-TOPIC-MISSING"))), KeptStage(Played("over", True))]
+    stages[1]._next_s = 0.0
+    keep_going(stages, lambda: len(pauses) == 6, lambda: stages[1].__setattr__("_next_s", 0.0), 0.5, 1.0)
+    assert pauses == [0.5, 1.0, 0.5, 0.5, 1.0, 1.0]
+
+
 def test_a_run_to_the_end_does_not_wait_for_topics_of_a_stage_that_has_failed() -> None:
     """Without an end it would: another process may make them."""
     missing = [refused("TG-TOPIC-MISSING") for _ in range(50)]
     stages = [KeptStage(Played("wrong", QueryError("no"))), KeptStage(Played("waits", *missing))]
-    keep_going(stages, lambda: False, lambda: None, 0.0, until_end=True)
+    keep_going(stages, lambda: False, lambda: None, 0.0, 0.0, until_end=True)
     assert [kept.phase for kept in stages] == [Phase.FAILED, Phase.WAITING]
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ordering.errors import TidegateError
     from tidegate.platform.settings.load import Settings
 
-_TURN_S = 0.5
+# How often stages are looked at, seconds: while some wait to be opened, and once all are open.
+_TURN_S, _CALM_TURN_S = 0.5, 1.0
 
 
 def run(
@@ -109,7 +110,7 @@ def run(
             metrics.set_jobs({**failed, **{each.stage.job: each.state() for each in kept if each.phase is not Phase.ENDED}})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
 
-        keep_going(kept, lambda: stop.is_asked, Ticks(on_turn), _TURN_S, until_end=until_end)
+        keep_going(kept, lambda: stop.is_asked, Ticks(on_turn), _TURN_S, _CALM_TURN_S, until_end=until_end)
         failures |= {each.stage.label: each.failure for each in kept if each.failure is not None and each.phase is Phase.FAILED}
     for each in kept:
         if as_json:

@@ -23,6 +23,8 @@ from tidegate.tools.pipeline.stages import Figures, Stage, describe_pause
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 # How long a stage has to run until its next failure counts as its first.
 _STEADY_S = 120.0
+# How often a pause is interrupted to look for a request to stop, seconds.
+_LOOK_EVERY_S = 0.25
 # Refusals that pass by themselves: what another stage makes, or another process still holds.
 _PASSING = ("TG-TOPIC-MISSING", "TG-CHECKPOINT-TAKEN")
 
@@ -53,6 +55,11 @@ class KeptStage:
     def is_over(self) -> bool:
         """Whether the stage neither runs nor will run again."""
         return self.phase in (Phase.ENDED, Phase.FAILED)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nobody waits for the next look at the stage: it is over, or open and not watched."""
+        return self.is_over or (self.phase is Phase.OPEN and not self.stage.is_watched)
 
     @property
     def lacks_topic(self) -> bool:
@@ -149,27 +156,39 @@ def keep_going(
     is_asked_to_stop: Callable[[], bool],
     each_turn: Callable[[], None],
     pause_s: float,
+    calm_pause_s: float,
     *,
     until_end: bool = False,
 ) -> None:
     """
-    Return when all stages are over, or when asked to stop; all are closed then, the last of the data first. With *until_end* stages that
-    only wait for topics are over too if a stage has failed: nobody here makes those topics any more.
+    Return when all stages are over, or when asked to stop; all are closed then, the last of the data first. Between two looks at the stages
+    it pauses: *calm_pause_s* if none is waiting to be opened and no client watches one. With *until_end* stages that only wait for topics
+    are over too if a stage has failed: nobody here makes those topics any more.
     """
     try:
         while not is_asked_to_stop() and not all(kept.is_over for kept in stages):
             for kept in stages:
                 if not kept.is_over and not is_asked_to_stop():
+                    phase = kept.phase
                     kept.turn()
-                    each_turn()
+                    if kept.phase is not phase:
+                        # It was opened, which takes a while, or has ended.
+                        each_turn()
+            each_turn()
             if (
                 until_end
                 and any(kept.phase is Phase.FAILED for kept in stages)
                 and all(kept.is_over or kept.lacks_topic for kept in stages)
             ):
                 break
-            time.sleep(pause_s)
+            _pause(calm_pause_s if all(kept.is_calm for kept in stages) else pause_s, is_asked_to_stop)
     finally:
         for kept in reversed(stages):
             if kept.phase is Phase.OPEN:
                 kept.stop()
+
+
+def _pause(pause_s: float, is_asked_to_stop: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + pause_s
+    while (left_s := until_s - time.monotonic()) > 0 and not is_asked_to_stop():
+        time.sleep(min(left_s, _LOOK_EVERY_S))

@@ -95,6 +95,11 @@ class Stage(ABC):
         """The name by which health checks and metrics call the stage, the same as in a process of its own."""
         return f"{self.kind} {self.name}"
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a client watches the open stage."""
+        return False
+
     @abstractmethod
     def open(self) -> None:
         """Prepare the stage and start it. Raises TidegateError, as the stage's own command does; RunEnded: its run is over."""
@@ -124,6 +129,10 @@ class PipelineIngest(Stage):
     """An input: its raw topic is put in order."""
 
     kind = "ingest"
+
+    @property
+    def is_watched(self) -> bool:
+        return self._running.is_watched
 
     def open(self) -> None:
         around, settings = self._around, self._around.settings
@@ -182,6 +191,10 @@ class PipelineQuery(Stage):
         self._start = QueryStart(around.settings, asked)
         # The names of inputs and outputs that the script reads, and of the outputs that it writes.
         self.reads, self.writes = self._start.inputs, self._start.outputs
+
+    @property
+    def is_watched(self) -> bool:
+        return self._running.is_watched
 
     def columns_of(self, output: str) -> Sequence[Column]:
         """Return the columns that the results of an output have."""
