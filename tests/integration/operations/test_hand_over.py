@@ -1,4 +1,4 @@
-"""A batch's reports from Spark to the driver: each batch once, in order, before Spark commits it; by a real Spark in a process of its own."""
+"""A batch's reports from Spark to the driver: each batch once, in order, before Spark commits it; by a real Spark of its own."""
 
 from __future__ import annotations
 

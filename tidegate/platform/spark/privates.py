@@ -196,8 +196,8 @@ class BatchHandOver:
         java = session._jvm.java
         self._concurrent, self._invoke, self._lang = java.util.concurrent, java.lang.invoke, java.lang
         self._handles, self._types, self._class = self._invoke.MethodHandles, self._invoke.MethodType, self._lang.Class.forName
-        # The batches, and for each a future that is done once it was worked on. A wait for a batch ends with nothing: an exception of the JVM
-        # would be eighty calls.
+        # The batches, and for each a future that is done once it was worked on. A wait for a batch ends with nothing: an exception of the
+        # JVM would be eighty calls.
         self._batches, self._futures = self._concurrent.LinkedBlockingQueue(), self._concurrent.ConcurrentLinkedQueue()
         self._done = self._add_future()
         texts = getattr(frame._jdf, "as")(session._jvm.org.apache.spark.sql.Encoders.STRING())
