@@ -39,7 +39,7 @@ from ingest.stage.range_walk import RangeWalk
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
-from tidegate.platform.checkpoint.open_batches import OpenSpan, is_stopping, read_request, request_end
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.ranges import Records, wait_for_any
 from tidegate.platform.observe.detail_requests import WATCHED_EVERY_S
@@ -142,7 +142,7 @@ class OpenBatch:
         self._plan, self._ranges, self._publish, self._tell, self._is_watched = plan, ranges, publish, tell, is_watched
         self._folder = Path(plan.checkpoint)
         self._memory = memory = JobMemory.of(plan)
-        self._span = OpenSpan(memory.spans.take_s(plan.settings.batch_span_us / SECOND_US), time.monotonic())
+        self._span = memory.spans.take(plan.settings.batch_span_us / SECOND_US, time.monotonic())
         self._has_read = any(opened.planned.end > opened.planned.start for opened in ranges)
         admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)

@@ -31,7 +31,7 @@ from query.stage.memory import JobMemory
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
 from tidegate.platform.checkpoint.end_watch import EndWatch
-from tidegate.platform.checkpoint.open_batches import OpenSpan, is_stopping, read_request, request_end
+from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.ranges import RangeReader, Records, wait_for_any
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.worker import Worker
@@ -87,7 +87,7 @@ class OpenBatch:
         self._plan, self._buckets, self._worker, self._end_request = plan, buckets, worker, end_request
         self._tell, self._is_watched = tell, is_watched
         self._folder = Path(plan.checkpoint)
-        self._span = OpenSpan(JobMemory.of(plan).spans.take_s(plan.batch_span_us / SECOND_US), time.monotonic())
+        self._span = JobMemory.of(plan).spans.take(plan.batch_span_us / SECOND_US, time.monotonic())
         self._watch = EndWatch(self._folder)
         self._readers_of: dict[int, list[OpenBucket]] = {}
         for bucket in buckets:

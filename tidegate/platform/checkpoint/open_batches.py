@@ -25,7 +25,7 @@ END_FILE = "end_batch"
 _STOP_FILE, _REPORT = "stop_batches", "open_report_"
 # The span of the first open batch of a job in a process, seconds.
 _FIRST_SPAN_S = 1.0
-# A batch in which nothing comes lasts so many spans.
+# A batch in which nothing comes lasts so many times the span that is set, also where the first batches are shorter.
 _SILENT_SPANS = 10
 # How long a stop waits for the end of an open batch, seconds, and how often it looks.
 _END_WITHIN_S, _LOOK_EVERY_S = 1.5, 0.02
@@ -46,26 +46,27 @@ class GrowingSpans:
     How long the open batches of a job last in this process: each twice as long as the one before, up to the span that is set.
 
     Between two batches records wait for Spark's JVM, which needs three times as long for the first as for the sixth: by then it has
-    compiled what it runs there. So the first batches are short: the slow ends come within the first seconds after a start.
+    compiled what it runs there. So the first batches are short: the slow ends come within the first seconds after a start, or after the first
+    record, since a batch without records is as long as any later one.
     """
 
     def __init__(self) -> None:
         self._next_s = _FIRST_SPAN_S
 
-    def take_s(self, span_s: float) -> float:
-        """Return the span of the next batch, seconds; *span_s* is the one that is set."""
+    def take(self, span_s: float, now_s: float) -> OpenSpan:
+        """Return the span of a batch that begins now, for one of its tasks; *span_s* is the span that is set, seconds."""
         taken_s, self._next_s = min(self._next_s, span_s), 2 * self._next_s
-        return taken_s
+        return OpenSpan(taken_s, _SILENT_SPANS * span_s, now_s)
 
 
 class OpenSpan:
     """
     When an open batch of one task is over: a span after the first record that it has read. If none comes, there is little to repeat, and
-    each end would cost Spark's JVM a sixth of a CPU second: such a batch lasts some spans. A task with records ends the batch of all.
+    each end would cost Spark's JVM a sixth of a CPU second: such a batch lasts *silent_s*. A task with records ends the batch of all.
     """
 
-    def __init__(self, span_s: float, now_s: float) -> None:
-        self._span_s, self._end_s, self._has_read = span_s, now_s + _SILENT_SPANS * span_s, False
+    def __init__(self, span_s: float, silent_s: float, now_s: float) -> None:
+        self._span_s, self._end_s, self._has_read = span_s, now_s + silent_s, False
 
     def is_over(self, now_s: float, *, has_read: bool) -> bool:
         """Return whether the batch is over; *has_read*: whether the task has read a record in this batch."""
