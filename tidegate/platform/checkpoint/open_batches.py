@@ -46,8 +46,8 @@ class GrowingSpans:
     How long the open batches of a job last in this process: each twice as long as the one before, up to the span that is set.
 
     Between two batches records wait for Spark's JVM, which needs three times as long for the first as for the sixth: by then it has
-    compiled what it runs there. So the first batches are short: the slow ends come within the first seconds after a start, or after the first
-    record, since a batch without records is as long as any later one.
+    compiled what it runs there. So the first batches are short: the slow ends come within the first seconds after a start, or after the
+    first record, since a batch without records is as long as any later one.
     """
 
     def __init__(self) -> None:
