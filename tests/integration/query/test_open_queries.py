@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,18 @@ def test_open_queries_micro_batches_and_kills_write_what_one_run_writes(kind: st
             least = round((parts - 0.75) * part * (1 if kind == "over" else 0.8))
             job.until(lambda: written() >= least, f"{least} results")
 
+        def has_ended(job: Job, batches: int) -> bool:
+            return job.batches >= batches
+
         ingest = space.start("ingest", "events", *settings_of(inputs__events__batch_span="10m")).once_started()
-        append(0)
-        job = start("10m")
+        job = None
+        for third in range(3):
+            # The first batches with records are short.
+            produce(stack.bootstrap, topic, raws[third * part // 3 : (third + 1) * part // 3])
+            job = job or start("10m")
+            job.until(partial(has_ended, job, third + 1), "the end of a batch with records")
+        assert job is not None
         wait_for(job, 1)
-        job.until(lambda: job.batches >= 3, "the first batches, which are short")
         ended = []
         for number in (1, 2):
             batches = job.batches
