@@ -12,12 +12,15 @@ import os
 import shlex
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidegate.platform.spark.silent_collection import SilentCollection
 
 # Python workers import this module for its constants only, so functions import their modules themselves.
 if TYPE_CHECKING:
@@ -61,8 +64,10 @@ JVM_MODULE_OPTIONS = """\
 --enable-native-access=ALL-UNNAMED
 -Dderby.connection.requireAuthentication=false
 """
-# How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds.
-_BATCH_WAIT_S = 60
+# How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds. The thread of the last query
+# that has had a batch is the one that finds a silence of all.
+_BATCH_WAIT_S = 30
+_COLLECTION = SilentCollection(after_s=25.0)
 
 
 def start_jvm(properties: Path) -> None:
@@ -239,6 +244,8 @@ class BatchHandOver:
                 if batch is None:
                     if not query.isActive:
                         return
+                    if _COLLECTION.take_due(time.monotonic()):
+                        self._lang.System.gc()
                     continue
                 # Before Spark goes on: the next batch finds its future.
                 done, self._done = self._done, self._add_future()
@@ -248,6 +255,7 @@ class BatchHandOver:
                     done.complete(None)
                 except Exception:
                     done.completeExceptionally(self._lang.RuntimeException(traceback.format_exc()))
+                _COLLECTION.note_batch(time.monotonic())
 
     def _add_future(self) -> Any:
         future = self._concurrent.CompletableFuture()

@@ -23,6 +23,8 @@ def test_a_jvm_starts_with_them_and_what_a_user_adds(tmp_path: Path, added: str)
         next((name for name in ("UseG1GC", "UseParallelGC") if name in added), "UseSerialGC")
     ]
     assert flags["TieredStopAtLevel"] == ("4" if "=4" in added else "1")
+    # Sizes of a heap are for the collector that they were measured with.
+    assert (flags["InitialHeapSize"] == str(2**27)) == (flags["UseSerialGC"] == "true")
 
 
 def test_jars_that_were_written_again_get_another_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
