@@ -65,9 +65,9 @@ JVM_MODULE_OPTIONS = """\
 -Dderby.connection.requireAuthentication=false
 """
 # How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds. The thread of the last query
-# that has had a batch is the one that finds a silence of all.
-_BATCH_WAIT_S = 30
-_COLLECTION = SilentCollection(after_s=25.0)
+# that has had a batch is the one that finds a silence of all. Batches with records that stay open for 30 s, as by default, are no silence.
+_BATCH_WAIT_S = 35
+_COLLECTION = SilentCollection(after_s=33.0)
 
 
 def start_jvm(properties: Path) -> None:
