@@ -261,7 +261,8 @@ def overwrite(scene: Scene, client: redis.Redis) -> None:
     client.hset(names[0], "settings", "garbage")
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+# With the checkpoint lost the journal is all that a start has. One that is kept: tests/ingest/journal/test_hostile_journal.py.
+@pytest.mark.parametrize("checkpoint", [pytest.param("kept", marks=pytest.mark.deep), "lost"])
 def test_the_fix_for_a_hostile_journal_leads_from_the_refused_start_to_a_running_job(
     checkpoint: str, stack: OwnRedis, tmp_path: Path
 ) -> None:

@@ -172,12 +172,9 @@ def stop_of(job: Job) -> float:
     return took_s
 
 
-def test_workers_that_are_silent_killed_or_deaf_to_a_stop_change_nothing(stack: Stack, tmp_path: Path) -> None:
-    """
-    Law, level 1, over what happens to the workers of an open batch: a second driver beside it, silence, kill -9, a stop that none of them
-    hears, and one that the JVM does not hear.
-    """
-    with scene(stack, tmp_path, 12, 40) as played:
+def test_workers_that_are_silent_or_killed_change_nothing(stack: Stack, tmp_path: Path) -> None:
+    """Law, level 1, over what happens to the workers of an open batch: a second driver beside it, silence, kill -9."""
+    with scene(stack, tmp_path, 12, 20) as played:
         job = played.start()
         played.strike(job, workers_of, signal.SIGSTOP)
         second = played.start_second()
@@ -191,7 +188,14 @@ def test_workers_that_are_silent_killed_or_deaf_to_a_stop_change_nothing(stack: 
         assert error_code(job) == "TG-SPARK"
         assert job.wait() == 1
         assert "a Python worker of the job has ended by itself, or was killed" in job.errors
+        played.check()
 
+
+# A stop that is heard ends an open batch as soon: test_open_queries.py; one that hangs ends the JVM: test_bounded_stop.py.
+@pytest.mark.deep
+def test_a_stop_that_neither_workers_nor_jvm_hear_changes_nothing(stack: Stack, tmp_path: Path) -> None:
+    """Law, level 1, and the time within which a job ends that was told to stop while a batch was open."""
+    with scene(stack, tmp_path, 12, 30) as played:
         job = played.start()
         played.strike(job, workers_of, signal.SIGSTOP)
         assert stop_of(job) < CUT_OFF_WITHIN_S

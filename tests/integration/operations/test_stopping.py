@@ -126,7 +126,7 @@ PROGRAMS = {
 
 # All programs have one door; that each of them goes through it shows the next test.
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind in ("query", "python -m ingest") else pytest.mark.deep) for kind in PROGRAMS]
+    "kind", [pytest.param(kind, marks=() if kind == "query" else pytest.mark.deep) for kind in PROGRAMS]
 )
 def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: Path) -> None:
     """
@@ -149,8 +149,15 @@ def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: 
     assert stops >= 4, "these are no early moments"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", [*PROGRAMS, "the installed program"])
+# Both signals have one handler: each program is sent one of them.
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        pytest.param(kind, number, marks=() if place % 2 == turn else pytest.mark.deep)
+        for place, kind in enumerate([*PROGRAMS, "the installed program"])
+        for turn, number in enumerate((signal.SIGTERM, signal.SIGINT))
+    ],
+)
 def test_a_signal_at_the_first_import_of_a_library_is_a_stop_too(kind: str, number: int, tmp_path: Path) -> None:
     """Without luck: a library in the place of typer, which is the first to be imported, sends the signal."""
     (tmp_path / "typer.py").write_text(f"import os\nos.kill(os.getpid(), {number:d})\nraise ImportError('too late')\n")

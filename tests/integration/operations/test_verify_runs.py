@@ -66,8 +66,8 @@ SHAPES = {
     "INTO over_two_inputs FROM events TIMESTAMP BY at OVER k e JOIN counts TIMESTAMP BY System.Timestamp() OVER k c "
     "ON e.k = c.k AND DATEDIFF(second, e, c) BETWEEN 0 AND 5",
 }
-# The last one reads events and results, with OVER; test_verify.py verifies one run of each of the others.
-ALWAYS = {"merged", "over_two_inputs"}
+# test_verify.py verifies one run of each of the others.
+ALWAYS = {"merged"}
 PLAYED = {shape: script for shape, script in SHAPES.items() if EVERY or shape in ALWAYS}
 
 
@@ -87,7 +87,8 @@ def make_runs(space: Workspace, topic: str) -> None:
         else:
             ingest.finish()
         flags = settings_of(query__max_events_per_batch=200)
-        _end(space.start("query", "counts.sql", *flags), 2, is_last=is_last)
+        if any(" FROM counts " in script or " JOIN counts " in script for script in PLAYED.values()):
+            _end(space.start("query", "counts.sql", *flags), 2, is_last=is_last)
         jobs = []
         for shape, script in PLAYED.items():
             shutil.rmtree(_checkpoint(space, topic, shape), ignore_errors=True)

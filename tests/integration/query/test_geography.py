@@ -41,6 +41,9 @@ BEGIN_US = 1_700_000_000_000_000
 RIDES = [{"at": iso(BEGIN_US + number * 1_000_000), "n": number, "lat": number / 3, "lon": -number / 2} for number in range(90)]
 
 
+# What a start compares: tests/query/start/test_bound_geography.py. A job that is bound to what computes its results and is killed:
+# test_local_time.py.
+@pytest.mark.deep
 def test_distances_survive_a_kill_and_other_libraries_are_refused(stack: Stack, tmp_path: Path) -> None:
     """
     Level 3: the distances are those of GeographicLib asked directly. The refusal names the packages that the run was begun with; with these

@@ -15,6 +15,7 @@ import pytest
 from support.cutting_proxy import CuttingProxy
 from support.stack.jobs import Workspace
 from support.stores import kit
+from support.stores.benches import COPY_BENCHES
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
@@ -87,6 +88,8 @@ def await_rows(bench: Bench, target: str, count: int, seconds: float = 60) -> No
         time.sleep(0.05)
 
 
+# Each store with its own commits: three writers that do not know of each other, tests/sinks/stores/test_contract.py.
+@pytest.mark.parametrize("bench", COPY_BENCHES, indirect=True)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.deep)])
 def test_kills_at_any_moment_of_one_of_two(
     bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace], seed: int, record_property: Record
@@ -107,6 +110,8 @@ def test_kills_at_any_moment_of_one_of_two(
     kit.check_stands(bench, target, positions)
 
 
+# Each store behind a line that breaks: tests/sinks/stores/test_contract.py.
+@pytest.mark.parametrize("bench", COPY_BENCHES, indirect=True)
 def test_a_cut_line_and_a_store_that_dies(bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace]) -> None:
     """The line breaks every moment, also between a commit and its answer, and the store is killed twice: one job lives through it all."""
     if bench.port is None:

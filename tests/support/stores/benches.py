@@ -476,6 +476,8 @@ EVERY_BENCH = _chosen(BENCHES.keys() - {"delta s3", "iceberg postgres", "iceberg
 # with the progress elsewhere. What only appends shows a second write; Redis commits as PostgreSQL does, in a script. The copying itself
 # knows nothing of the store.
 JOB_BENCHES = _chosen({"delta", "http", "postgres append"})
+# For what the job does itself, beside commits that a kill cuts in two: which store it fills does not matter.
+COPY_BENCHES = _chosen({"postgres append"})
 # For resets: stores that delete what they were given, one with rows in files and one with rows under keys; what each of them does itself
 # is in the contract. Without a reader of its own, a webhook has nothing to delete, nor has the example.
 CLEARABLE_BENCHES = [param for param in _chosen({"delta", "redis hash"}) if param.values[0] not in ("http", "sqlite")]
