@@ -59,7 +59,7 @@ def test_ended_inputs_leave_the_others_of_their_process_alone(stack: Stack, scen
     assert error_code(space.start("ingest", "one", "two")) == "TG-TOPIC-ENDED"
 
 
-@pytest.mark.parametrize("flags", [(), ("--until", "2024-03-01T00:00:20Z")])
+@pytest.mark.parametrize("flags", [(), pytest.param(("--until", "2024-03-01T00:00:20Z"), marks=pytest.mark.deep)])
 def test_a_query_that_is_killed_at_its_end_ends_when_it_is_started_again(scene: tuple[Workspace, str], flags: tuple[str, ...]) -> None:
     """Its results are files alone, so no final CTI says that they are whole; nothing would ever come that could end the job."""
     space, _ = scene

@@ -98,24 +98,30 @@ def test_a_signal_to_all_processes_while_the_jvm_loads_is_a_stop(stack: Stack, t
         assert "Traceback" not in job.errors
 
 
-@pytest.mark.parametrize("kind", ["ingest", "query", "sink"])
-def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, stack: Stack, tmp_path: Path) -> None:
+# Both signals have one handler: each kind of job is sent one of them.
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        pytest.param(kind, number, marks=() if place % 2 == turn else pytest.mark.deep)
+        for place, kind in enumerate(("ingest", "query", "sink"))
+        for turn, number in enumerate((signal.SIGTERM, signal.SIGINT))
+    ],
+)
+def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, number: int, stack: Stack, tmp_path: Path) -> None:
     """While the command waits for a broker that takes connections and never answers. A sink has no JVM: this is all of its start."""
     with workspace(tmp_path, stack, TABLES.format(topic="t") + STORE) as space:
         script = space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")
         command = {"ingest": ["ingest", "events"], "query": ["query", script], "sink": ["sink", "all", "--query", script]}[kind]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # A broker for each: connections that wait in the queue are of the job before.
-            with socket.create_server(("127.0.0.1", 0)) as silent:
-                broker = f"kafka.bootstrap=127.0.0.1:{silent.getsockname()[1]}"
-                job = space.start_alone(*command, "--set", broker, "--set", "kafka.connect_timeout=60s")
-                # Its first connection: from here on it waits.
-                silent.settimeout(60)
-                silent.accept()[0].close()
-                time.sleep(0.3)
-                os.killpg(job.pid, number)
-                assert job.wait() == 0, job.errors
-                assert "Traceback" not in job.errors
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            broker = f"kafka.bootstrap=127.0.0.1:{silent.getsockname()[1]}"
+            job = space.start_alone(*command, "--set", broker, "--set", "kafka.connect_timeout=60s")
+            # Its first connection: from here on it waits.
+            silent.settimeout(60)
+            silent.accept()[0].close()
+            time.sleep(0.3)
+            os.killpg(job.pid, number)
+            assert job.wait() == 0, job.errors
+            assert "Traceback" not in job.errors
 
 
 PROGRAMS = {
@@ -125,9 +131,7 @@ PROGRAMS = {
 
 
 # All programs have one door; that each of them goes through it shows the next test.
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind == "query" else pytest.mark.deep) for kind in PROGRAMS]
-)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "query" else pytest.mark.deep) for kind in PROGRAMS])
 def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: Path) -> None:
     """
     From the moment on at which a line of ours runs: before, a signal ends Python itself. A command that is quicker than the signal ends

@@ -12,10 +12,11 @@ from support.stack.jobs import Workspace, error_code
 from support.stack.servers import SharedStack
 from support.stack.topics import delete, records
 from support.stores import kit
+from support.stores.benches import COPY_BENCHES
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parametrize("bench", COPY_BENCHES, indirect=True)]
 
 
 def test_a_topic_is_copied_once_whatever_its_log_holds(bench: Bench, topic: ResultTopic, target: str, space: Workspace) -> None:

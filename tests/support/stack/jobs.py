@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,10 @@ from tidegate.testing.stack.real_stack import kill_session
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
 _POLL_S = 0.1
+# What is asked may read whole topics, which takes time of the job that is waited for: that many times as long nothing is asked.
+_REST = 2
+# Tests wait for what is told at the end of a batch, of one that stays open too. By default such a batch ends after half a minute.
+_BATCH_SPAN = 'batch_span = "4s"\n'
 _CHECKPOINTS = ".tidegate/checkpoints"
 _WITHOUT_JVM = {"sink", "verify"}
 """What leaves nothing in the JVM of the warm host."""
@@ -161,8 +166,7 @@ class Job:
                 return
             assert self.running, f"ended ({self.wait()}) before {what}: {self.errors[-3000:]}"
             assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self._state()}"
-            # What is asked may read whole topics: that long the job has the machine for itself.
-            time.sleep(max(_POLL_S, time.monotonic() - asked_s))
+            time.sleep(max(_POLL_S, _REST * (time.monotonic() - asked_s)))
 
 
 def _start_alone(folder: Path, environment: dict[str, str], command: list[str], output: int, errors: int) -> subprocess.Popen[bytes]:
@@ -173,7 +177,7 @@ def _start_alone(folder: Path, environment: dict[str, str], command: list[str], 
 
 class Workspace:
     """
-    A folder with a ``tidegate.toml``, and the jobs started there.
+    A folder with a ``tidegate.toml``, and the jobs started there. Batches of ingest stay open for seconds unless a table tells otherwise.
 
     Args:
         folder: The folder, made when missing.
@@ -184,7 +188,7 @@ class Workspace:
     def __init__(self, folder: Path, stack: Addresses, tables: str) -> None:
         self.folder, self.stack = folder, stack
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tidegate.toml").write_text(tables + SPARK_TABLE)
+        (folder / "tidegate.toml").write_text(_with_short_batches(tables) + SPARK_TABLE)
         self._jobs: list[Job] = []
 
     def start(self, *arguments: str, **environment: str) -> Job:
@@ -212,6 +216,11 @@ class Workspace:
         """End the jobs that still run."""
         for job in self._jobs:
             job.end()
+
+
+def _with_short_batches(tables: str) -> str:
+    """Add how long a batch stays open to each table of an input, unless some table says it."""
+    return tables if "batch_span" in tables else re.sub(r"^(\[inputs\.[^].]+\] *\n)", rf"\1{_BATCH_SPAN}", tables, flags=re.M)
 
 
 @contextlib.contextmanager
