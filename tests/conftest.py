@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.internal.conjecture.providers import Constants, HypothesisProvider
 from support.durations import DURATIONS, read_durations, write_durations
 from support.repository import ROOT
@@ -91,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Hypothesis also draws the constants of our modules that happen to be imported. Which are depends on the tests that ran before, so
         # on how processes share them out.
         HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
+        # Nor is it worth a second of each process to look for them.
+        providers._get_local_constants = Constants
     if not hasattr(config, "workerinput"):
         HOST.begin_run()
 
