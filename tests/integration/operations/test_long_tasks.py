@@ -223,7 +223,7 @@ def test_a_driver_that_was_held_still_while_its_batch_was_open_changes_nothing(s
         for _ in range(3):  # also what is being forked
             send(processes_of(job), signal.SIGSTOP)
         played.append()
-        second = played.start()
+        second = played.start_second()
         played.until_written(second)
         second.until(lambda: second.batches > 0, "the end of a batch", WITHIN_S)
         send(processes_of(job), signal.SIGCONT)
