@@ -18,7 +18,7 @@ from sinks.stores.base import ClearableStore, Progress, StoreError, Stream
 pytestmark = pytest.mark.heavy
 _number = itertools.count()
 EVERY = bool(os.environ.get("TIDEGATE_TEST_ALL_CASES"))
-STEPS, TURNS = (60, 25) if EVERY else (40, 15)
+STEPS = 60 if EVERY else 40
 
 
 @pytest.fixture(scope="module", params=EVERY_BENCH)
@@ -100,14 +100,14 @@ def test_a_cut_line_loses_and_doubles_nothing(bench: Bench, target: str, towards
         sizes.append(proxy.passed[towards] - before)
     # Stores differ in how much they send: most cuts fall into a batch or into its answer. A busy proxy counts some of it late.
     octets = sorted(sizes)[1]
-    for turn in range(4, 4 + TURNS):
+    for turn in range(4, 29):
         proxy.cut_after(dice.randint(1, 2 * octets), towards)
         failures += kit.insist(store, 0, 40 * turn, 40)
     position = store.progress([0])[0].position
     store.close()
     proxy.close()
-    assert proxy.cuts >= TURNS * 2 // 5, "the line was cut"
-    assert failures >= TURNS // 5, "and some calls failed by it"
+    assert proxy.cuts >= 10, "the line was cut"
+    assert failures >= 5, "and some calls failed by it"
     kit.check_stands(bench, target, {0: position})
 
 
