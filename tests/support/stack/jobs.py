@@ -177,7 +177,7 @@ def _start_alone(folder: Path, environment: dict[str, str], command: list[str], 
 
 class Workspace:
     """
-    A folder with a ``tidegate.toml``, and the jobs started there. Batches stay open for seconds, unless a table tells otherwise.
+    A folder with a ``tidegate.toml``, and the jobs started there. Batches of ingest stay open for seconds unless a table tells otherwise.
 
     Args:
         folder: The folder, made when missing.
@@ -219,11 +219,8 @@ class Workspace:
 
 
 def _with_short_batches(tables: str) -> str:
-    """Add how long a batch stays open to the tables of inputs and queries, unless some table says it."""
-    if "batch_span" in tables:
-        return tables
-    queries = "" if re.search(r"^\[query\]", tables, re.M) else "\n[query]\n"
-    return re.sub(r"^(\[(?:inputs\.[^].]+|query)\] *\n)", rf"\1{_BATCH_SPAN}", tables + queries, flags=re.M)
+    """Add how long a batch stays open to each table of an input, unless some table says it."""
+    return tables if "batch_span" in tables else re.sub(r"^(\[inputs\.[^].]+\] *\n)", rf"\1{_BATCH_SPAN}", tables, flags=re.M)
 
 
 @contextlib.contextmanager
