@@ -185,6 +185,8 @@ def test_over_over_two_inputs_joins_their_substreams(finished: Finished) -> None
     }
 
 
+# In process, after every loss: over_two_inputs of tests/query/buckets/test_each_instant.py.
+@pytest.mark.deep
 def test_over_over_two_inputs_goes_on_without_its_checkpoint(finished: Finished) -> None:
     """Law, level 3: killed in the middle and robbed of its checkpoint, the job writes of each key what is missing, numbered on."""
     space, slowly = finished.space, settings_of(query__max_events_per_batch=700)

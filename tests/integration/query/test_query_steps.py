@@ -176,6 +176,8 @@ def test_both_outputs_of_a_killed_job_are_those_of_plain_python(finished: Finish
     assert lines.splitlines() == [value for _, value in finished.most]
 
 
+# Of one input: test_query.py.
+@pytest.mark.deep
 def test_a_start_at_a_time_gives_the_suffix(finished: Finished) -> None:
     """Law, level 3: a step's rows from before the start are computed where later results need them, and leave nowhere."""
     middle = finished.counts[len(finished.counts) // 2][0]
