@@ -34,6 +34,7 @@ topic_pattern = "{topic}-[a-z]"
 ordered_topic = "{topic}.ordered"
 output_partitions = 2
 discovery_cadence = "500ms"
+batch_span = "30s"
 timestamp_by = "at"
 over = "k"
 early = "1m"
