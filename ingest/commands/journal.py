@@ -59,8 +59,7 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
-    from ingest.journal.fact_bounds import FactBounds
-    from ingest.journal.mending import remove_impossible
+    from ingest.journal.impossible_facts import FactBounds, remove_impossible
     from ingest.journal.rebuild import read_topic_facts, restore_facts, roster_members
     from tidegate.platform.settings.load import load_assigned
 

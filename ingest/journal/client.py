@@ -1,5 +1,4 @@
-"""
-The planner's access to the journal.
+"""The planner's access to the journal.
 
 Law: a fact that a call returns is in force and durable, so it may be planned; a fact that the journal did not confirm is not in force for
 this planner. A journal that does not answer never ends the job. Meanwhile:
@@ -15,22 +14,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.catch_up import CatchUp
-from ingest.journal.connection import JournalConnection
-from ingest.journal.fact_bounds import FactBounds, ReadEnds
+from ingest.journal.connection import CatchUp, JournalConnection
+from ingest.journal.impossible_facts import FactBounds, ReadEnds
 from ingest.journal.known_facts import KnownFacts, ReadClosedBetween, StageFacts
-from ingest.journal.range_closing import RangeClosing
 from ingest.offsets import PartitionJoin, PlannedPosition, Positions
+from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import (
     Call,
+    Close,
     Forget,
     ImpossibleFactError,
     JournalKey,
+    PlanningTime,
     Propose,
     Raise,
     Read,
@@ -39,6 +40,75 @@ from ordering.protocol.journal import (
     Silence,
 )
 from ordering.ticks import INFINITY, MINUTE_US
+
+
+class RangeClosing:
+    """Closes the ranges of one job."""
+
+    def __init__(self, plan: IngestPlan, known: KnownFacts, bounds: FactBounds) -> None:
+        self._plan, self._known, self._bounds = plan, known, bounds
+
+    def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
+        """Return the calls that close a range and read its facts; every range has the same number of calls."""
+        key, last, kind = self._known.key(partition), end - 1, self._known.planning_kind
+        planning_time = PlanningTime(kind, now_us, self._plan.clock_slack_us)
+        calls: list[Call] = [Close(key, end, planning_time), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
+        if self._plan.imported is not None:
+            import_key = self._known.import_key(partition)
+            calls += [Close(import_key, end), Read(FactKind.IMPORT, import_key, start, last)]
+        return [*calls, ReadClosed(key)]
+
+    def accept_answers(self, partition: Partition, start: int, end: int, now_us: int, answers: Sequence[Any]) -> PlannedPosition:
+        """
+        Remember the answers to :meth:`calls`; return the range's end with its facts. ImpossibleFactError: the journal says what cannot be.
+        RefusedError: judged records lost their stamps.
+        """
+        known, memory = self._known, self._known.memory(partition)
+        estimates, planning_times = answers[1], answers[2]
+        imports = answers[4] if self._plan.imported is not None else ()
+        self._check(
+            partition,
+            start,
+            now_us,
+            answers[-1],
+            {FactKind.ESTIMATE: estimates, known.planning_kind: planning_times, FactKind.IMPORT: imports},
+        )
+        memory.remember(FactKind.ESTIMATE, estimates)
+        memory.remember(known.planning_kind, planning_times)
+        if known.stamps_arrivals and not (planning_times and planning_times[0][0] <= start):
+            raise RefusedError(
+                "the journal has lost when records arrived that were judged before",
+                code="TG-JOURNAL-LOST",
+                where=f"{partition[0]}-{partition[1]}@{start}",
+                fix="stop the job, bring the stamps back from the ordered topic, and start it again",
+                example=f"tidegate journal rebuild {self._plan.settings.name}",
+            )
+        memory.remember(FactKind.IMPORT, imports)
+        is_newly_closed = known.closed.get(partition, end) < end
+        clamped = int(is_newly_closed and bool(planning_times) and planning_times[-1][1] > now_us)
+        known.closed[partition] = max(end, known.closed.get(partition, 0))
+        return known.range_end(partition, start, end, clamped=clamped)
+
+    def _check(
+        self, partition: Partition, start: int, now_us: int, closed: int, marks_by_kind: Mapping[FactKind, Sequence[tuple[int, int]]]
+    ) -> None:
+        bounds, memory = self._bounds, self._known.memory(partition)
+        bounds.check_closed(partition, closed)
+        for kind, marks in marks_by_kind.items():
+            bounds.check_marks(partition, kind, marks, memory, now_us)
+        planning_times = marks_by_kind[self._known.planning_kind]
+        if planning_times:
+            bounds.check_age(partition, start, planning_times[0][1])
+
+    def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> PlannedPosition:
+        """Return the end of a range that was never judged, without the journal; remember that the journal has not closed it."""
+        known, memory = self._known, self._known.memory(partition)
+        last = memory.last(known.planning_kind)
+        if last is None or last[1] < now_us - self._plan.clock_slack_us:
+            memory.remember(known.planning_kind, [(start, now_us)])
+        known.begin_unclosed(partition, start)
+        return known.range_end(partition, start, end, is_unclosed=True)
+
 
 _TRIM_US = 10 * MINUTE_US
 

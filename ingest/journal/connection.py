@@ -1,21 +1,206 @@
 """
 A planner's connection to the journal, which may fail and return without ending the job.
 Law: a journal that fails is asked again after a while. Each time it answers again it catches up before any other call.
+
+Catching up (:class:`CatchUp`): the planner closes the positions that were judged meanwhile and gives back lost facts. No other call is made
+before the journal has all facts that this planner knows. If another job journaled facts for records that were judged without them, this is
+reported and counted; it cannot be repaired.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from ingest.journal.catch_up import CatchUp
+from ingest.config import IngestPlan, Partition
+from ingest.journal.impossible_facts import FactBounds, mend_journal
+from ingest.journal.known_facts import KnownFacts
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
+from ingest.offsets import PlannedPosition
 from ordering.errors import TidegateError
-from ordering.protocol.journal import Call, ImpossibleFactError, JournalWipedError
+from ordering.protocol.facts import Fact, FactKind
+from ordering.protocol.journal import Call, ImpossibleFactError, JournalKey, JournalWipedError, Read, ReadClosed
+from ordering.ticks import INFINITY
 from tidegate.platform.settings.tables.redis import RedisSettings
+
+
+class JournaledFacts(NamedTuple):
+    """The journal's facts of a partition from the job's position on: the first open position, and (position, value) of each kind."""
+
+    closed: int
+    estimates: list[tuple[int, int]]
+    imports: list[tuple[int, int]]
+    planning_times: list[tuple[int, int]]
+
+    def lacks(self, position: PlannedPosition) -> bool:
+        """Return whether an estimate or import in force by Spark's offset is missing."""
+        estimate_us, import_us = (max((us for _, us in marks), default=0) for marks in (self.estimates, self.imports))
+        return estimate_us < position.frontier_us or import_us < position.import_us
+
+
+class CatchUp:
+    """Brings the journal and a planner's facts into agreement."""
+
+    def __init__(self, plan: IngestPlan, known: KnownFacts, bounds: FactBounds, log: FilteringBoundLogger) -> None:
+        self._plan, self._known, self._bounds, self._log = plan, known, bounds, log
+        self._compared: set[Partition] = set()
+        self._conflicts: dict[Partition, int] = {}
+        self._losses: dict[Partition, int] = {}
+
+    def pop_conflicts(self, partition: Partition) -> int:
+        return self._conflicts.pop(partition, 0)
+
+    def pop_losses(self, partition: Partition) -> int:
+        """Return how often the journal has turned out to have lost facts of a partition since the last call."""
+        return self._losses.pop(partition, 0)
+
+    def forget_comparisons(self) -> None:
+        """Compare every partition again, after the connection was lost."""
+        self._compared.clear()
+
+    def compare_new(self, journal: RedisJournal) -> None:
+        """
+        Compare the partitions that were not compared since the connection was opened: give back the facts that the journal lacks, and
+        remember those that it has.
+        """
+        known = self._known
+        new = [partition for partition in known.positions if partition not in self._compared]
+        if not new:
+            return
+        journaled, has_forgotten = self._read(journal, new)
+        for partition in new:
+            self._check(partition, journaled[partition])
+        behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
+        lacking = [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])]
+        if lacking:
+            known.recall()
+        # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
+        for partition in behind:
+            self._find_conflicts(journal, partition, journaled[partition].closed)
+        lost = self._report_loss(behind, journaled)
+        for partition in new if has_forgotten else lost:
+            self._losses[partition] = self._losses.get(partition, 0) + 1
+        self._give_back(journal, lacking)
+        for partition in new:
+            memory = known.memory(partition)
+            memory.remember(FactKind.ESTIMATE, journaled[partition].estimates)
+            memory.remember(FactKind.IMPORT, journaled[partition].imports)
+            memory.remember(known.planning_kind, journaled[partition].planning_times)
+            judged = known.judged_to(partition) if partition in behind else 0
+            known.closed[partition] = max(journaled[partition].closed, judged)
+        self._compared |= set(new)
+        known.uncertain -= set(new)
+
+    def mend(self, journal: RedisJournal) -> None:
+        """Mend a journal that has said what cannot be."""
+        mend_journal(journal, self._known, self._bounds, self._log, _wall_us())
+
+    def _check(self, partition: Partition, journaled: JournaledFacts) -> None:
+        known, now_us = self._known, _wall_us()
+        self._bounds.check_closed(partition, journaled.closed)
+        marks_by_kind = {
+            FactKind.ESTIMATE: journaled.estimates,
+            FactKind.IMPORT: journaled.imports,
+            known.planning_kind: journaled.planning_times,
+        }
+        for kind, marks in marks_by_kind.items():
+            self._bounds.check_marks(partition, kind, marks, known.memory(partition), now_us)
+
+    def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
+        """Give all known facts to a journal that has lost some; *keys* are those of the calls that follow."""
+        self._known.recall()
+        self._give_back(journal, self._known.positions)
+        self._give_back_own(journal, keys)
+
+    def _read(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
+        """Return the journal's facts from the job's positions on, and whether the journal has lost facts that this process had seen."""
+        known = self._known
+        calls: list[Call] = []
+        for partition in partitions:
+            start, key = known.positions[partition].next_offset, known.key(partition)
+            kinds = {FactKind.ESTIMATE: key, FactKind.IMPORT: known.import_key(partition), known.planning_kind: key}
+            calls += [ReadClosed(key), *(Read(kind, key_of_kind, start, INFINITY) for kind, key_of_kind in kinds.items())]
+        has_forgotten = False
+        try:
+            answers = journal.execute(calls)
+        except JournalWipedError as error:
+            self._log.warning(error.what, code=error.code)
+            has_forgotten = True
+            self._known.recall()
+            self._give_back_own(journal, [call.key for call in calls])
+            answers = journal.execute(calls)
+        count = len(calls) // len(partitions)
+        parts = (answers[place * count : (place + 1) * count] for place in range(len(partitions)))
+        return {partition: JournaledFacts(*part) for partition, part in zip(partitions, parts, strict=True)}, has_forgotten
+
+    def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
+        """Count facts that another job, or a driver that should be gone, journaled for records that were judged without them."""
+        known = self._known
+        unclosed = known.unclosed.get(partition)
+        # A driver that knows only Spark's offset does not know the facts at its predecessor's position, so it begins after that.
+        start = closed + 1 if unclosed is None else unclosed.offset
+        end = known.positions[partition].next_offset
+        conflicts = 0
+        for kind, key in ((FactKind.ESTIMATE, known.key(partition)), (FactKind.IMPORT, known.import_key(partition))):
+            own = dict(known.memory(partition).between(kind, start, end))
+            if unclosed is not None and kind is FactKind.ESTIMATE:
+                # The stage makes estimates itself, of which it tells the frontier that follows.
+                own[start] = max(own.get(start, 0), unclosed.frontier_us)
+            marks = journal.execute([Read(kind, key, start, end - 1)])[0] if start < end else []
+            conflicts += sum(us > own.get(position, 0) for position, us in marks)
+        self._report_conflicts(partition, conflicts)
+
+    def _report_conflicts(self, partition: Partition, conflicts: int) -> None:
+        if not conflicts:
+            return
+        self._conflicts[partition] = self._conflicts.get(partition, 0) + conflicts
+        self._log.warning(
+            "another job journaled facts where records were judged without them: the two differ there",
+            code="TG-JOURNAL-CONFLICT",
+            topic=partition[0],
+            partition=partition[1],
+            facts=conflicts,
+        )
+
+    def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> list[Partition]:
+        """Log it if the journal has lost facts; return the partitions of which it has."""
+        known = self._known
+        # Up to here the journal must have closed positions, by its own answers or by Spark's offset.
+        by_offset = {p: 0 if known.positions[p].is_unclosed else known.positions[p].next_offset for p in behind}
+        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, by_offset[p])]
+        if lost:
+            is_complete = not any(known.memory(partition).is_incomplete for partition in lost)
+            returned = "all that this job knows" if is_complete else "the newest facts; tidegate journal rebuild brings back the others"
+            self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
+        return lost
+
+    def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
+        known = self._known
+        for partition in partitions:
+            memory = known.memory(partition)
+            below = 0 if known.is_fresh(partition) else max(known.judged_to(partition), known.closed.get(partition, 0))
+            closing = [Fact(FactKind.CLOSED, below, 0)]
+            contradicted = journal.restore(known.key(partition), memory.facts(imports=False) + closing)
+            # Verdicts may differ slightly without harm; arrival stamps may not.
+            self._report_conflicts(partition, contradicted if known.stamps_arrivals else 0)
+            if self._plan.imported is not None:
+                journal.restore(known.import_key(partition), memory.facts(imports=True) + closing)
+            known.unclosed.pop(partition, None)
+
+    def _give_back_own(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
+        for key, facts in self._known.own.items():
+            journal.restore(key, sorted(facts))
+        # Even an empty restore updates the era and the writes that this connection has seen, so the calls that follow are accepted.
+        for key in dict.fromkeys(keys):
+            journal.restore(key, [])
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
+
 
 _RETRY_S = 1.0
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import redis
 
-from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_script import SCRIPT
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
 from ordering.protocol.facts import Fact, FactKind, sort_facts
@@ -506,3 +505,10 @@ def _syncs_every_write(client: redis.Redis) -> bool:
     except redis.ResponseError:  # hosted servers often forbid CONFIG
         return False
     return bool(options.get("appendonly") == "yes" and options.get("appendfsync") == "always")
+
+
+def impossible_error(place: str, reason: str, input_name: str) -> ImpossibleFactError:
+    """Return the error for a fact of the journal that cannot be."""
+    fix = "a running job repairs entries that it knows; else rebuild the journal. Let nobody else write to tidegate:* in Redis"
+    what = f"the journal of {place} says what cannot be: {reason}"
+    return ImpossibleFactError(what, where=place, fix=fix, example=f"tidegate journal rebuild {input_name}")

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.journal.fact_bounds import impossible_error
+from ingest.journal.redis_journal import impossible_error
 from ingest.journal.topic_fingerprint import WAYS_OUT
 from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition, partition_name, sort_by_roster
 from ordering.errors import RefusedError

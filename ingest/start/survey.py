@@ -10,8 +10,7 @@ from typing import Literal
 
 from ingest.config import Partition, own_key
 from ingest.cti_imports import ImportedInput
-from ingest.journal.fact_bounds import impossible_error
-from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.redis_journal import RedisJournal, impossible_error
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import IngestOffset
 from ingest.planner.stage_progress import judged_positions, read_stage_progress

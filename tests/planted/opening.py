@@ -185,7 +185,7 @@ OPENING = [
         "emptied-journal-without-what-was-closed-between",
         "A journal that was emptied gets back the facts of records that were judged between two batches before anything else.",
         3,
-        "ingest/journal/catch_up.py",
+        "ingest/journal/connection.py",
         "        self._known.recall()\n        self._give_back(journal, self._known.positions)\n",
         "        self._give_back(journal, self._known.positions)\n",
         "tests/ingest/journal/test_client.py::test_what_stages_have_closed_between_two_batches_is_given_back_to_an_emptied_journal",

@@ -26,8 +26,7 @@ from support.ingest_plans import ingest_plan, input_settings
 from support.valkey_server import Server
 
 from ingest.config import Partition
-from ingest.journal.fact_bounds import FactBounds
-from ingest.journal.mending import remove_impossible
+from ingest.journal.impossible_facts import FactBounds, remove_impossible
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook
 from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint

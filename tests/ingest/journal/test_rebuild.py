@@ -13,7 +13,7 @@ from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
-from ingest.journal.fact_memory import FACTS_MAX, FactMemory
+from ingest.journal.known_facts import FACTS_MAX, FactMemory
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, text_digest
