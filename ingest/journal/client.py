@@ -21,7 +21,8 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.connection import CatchUp, JournalConnection
 from ingest.journal.impossible_facts import FactBounds, ReadEnds
-from ingest.journal.known_facts import KnownFacts, ReadClosedBetween, StageFacts
+from ingest.journal.known_facts import KnownFacts, StageFacts
+from ingest.journal.stage_notes import NoteReader
 from ingest.offsets import PartitionJoin, PlannedPosition, Positions
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
@@ -118,15 +119,15 @@ ReadStarts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 
 
 class JournalClient:
-    """The journal of one job, in its planner."""
+    """The journal of one job, in its planner, which reads the *notes* of the stage; or, without them, in a task of the stage."""
 
     def __init__(
-        self, plan: IngestPlan, log: FilteringBoundLogger, read_ends: ReadEnds | None = None, read_closed: ReadClosedBetween = list
+        self, plan: IngestPlan, log: FilteringBoundLogger, read_ends: ReadEnds | None = None, notes: NoteReader | None = None
     ) -> None:
         self._plan, self._log = plan, log
-        self._known = KnownFacts(plan, read_closed)
+        self._known = KnownFacts(plan, notes)
         self._bounds = FactBounds(plan, read_ends)
-        self._catch_up = CatchUp(plan, self._known, self._bounds, log)
+        self._catch_up = CatchUp(plan, self._known, self._bounds, log, gives_back=notes is not None)
         self._closing = RangeClosing(plan, self._known, self._bounds)
         consequence = "nothing is planned" if self._known.stamps_arrivals else "no idle estimates"
         self._connection = JournalConnection(plan.redis, plan.settings.name, self._catch_up, consequence, log)
@@ -139,6 +140,7 @@ class JournalClient:
         """
         self.move_to(positions)
         self._known.stages = stages
+        self._known.learn()
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
             self._trim_due_us = now_us + _TRIM_US
@@ -162,6 +164,11 @@ class JournalClient:
 
     def is_available(self) -> bool:
         return self._connection.open() is not None
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether the journal counts as lost since it has lost facts, which the planner must give back."""
+        return self._connection.is_emptied
 
     def read_fingerprint(self) -> str | None:
         """Return the fingerprint of the ordered topic; None if there is none, or no answer."""

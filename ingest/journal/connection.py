@@ -17,13 +17,12 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.impossible_facts import FactBounds, mend_journal
-from ingest.journal.known_facts import KnownFacts
+from ingest.journal.known_facts import FactMemory, KnownFacts
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
-from ingest.offsets import PlannedPosition
 from ordering.errors import TidegateError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Call, ImpossibleFactError, JournalKey, JournalWipedError, Read, ReadClosed
-from ordering.ticks import INFINITY
+from ordering.ticks import INFINITY, NEVER
 from tidegate.platform.settings.tables.redis import RedisSettings
 
 
@@ -35,17 +34,25 @@ class JournaledFacts(NamedTuple):
     imports: list[tuple[int, int]]
     planning_times: list[tuple[int, int]]
 
-    def lacks(self, position: PlannedPosition) -> bool:
-        """Return whether an estimate or import in force by Spark's offset is missing."""
-        estimate_us, import_us = (max((us for _, us in marks), default=0) for marks in (self.estimates, self.imports))
-        return estimate_us < position.frontier_us or import_us < position.import_us
+    def lacks(self, memory: FactMemory, start: int) -> bool:
+        """Return whether one of the facts from the position *start* on is missing that this job knows."""
+        told = {FactKind.ESTIMATE: self.estimates, FactKind.IMPORT: self.imports, memory.planning_kind: self.planning_times}
+        return any(
+            journaled.get(position, NEVER) < value
+            for kind, journaled in ((kind, dict(marks)) for kind, marks in told.items())
+            for position, value in memory.between(kind, start, INFINITY)
+            if position >= start
+        )
 
 
 class CatchUp:
-    """Brings the journal and a planner's facts into agreement."""
+    """
+    Brings the journal and a planner's facts into agreement. *gives_back* is false in a task of the stage: it knows some facts only, and
+    closed what it gave back above facts that its planner alone knows. For it a journal that has lost facts does not answer.
+    """
 
-    def __init__(self, plan: IngestPlan, known: KnownFacts, bounds: FactBounds, log: FilteringBoundLogger) -> None:
-        self._plan, self._known, self._bounds, self._log = plan, known, bounds, log
+    def __init__(self, plan: IngestPlan, known: KnownFacts, bounds: FactBounds, log: FilteringBoundLogger, *, gives_back: bool) -> None:
+        self._plan, self._known, self._bounds, self._log, self._gives_back = plan, known, bounds, log, gives_back
         self._compared: set[Partition] = set()
         self._conflicts: dict[Partition, int] = {}
         self._losses: dict[Partition, int] = {}
@@ -73,10 +80,11 @@ class CatchUp:
         journaled, has_forgotten = self._read(journal, new)
         for partition in new:
             self._check(partition, journaled[partition])
-        behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
-        lacking = [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])]
+        behind = [p for p in new if journaled[p].closed < known.judged_to(p) and not known.is_fresh(p)]
+        starts = {p: known.positions[p].next_offset for p in new}
+        lacking = [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.memory(p), starts[p])]
         if lacking:
-            known.recall()
+            self._begin_giving_back(journal.wiped_error([known.key(partition) for partition in lacking]))
         # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
@@ -109,9 +117,13 @@ class CatchUp:
         for kind, marks in marks_by_kind.items():
             self._bounds.check_marks(partition, kind, marks, known.memory(partition), now_us)
 
-    def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
-        """Give all known facts to a journal that has lost some; *keys* are those of the calls that follow."""
-        self._known.recall()
+    def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey], error: JournalWipedError) -> None:
+        """
+        Give all known facts to a journal that has lost some, as *error* says; *keys* are those of the calls that follow. Raises the error
+        in a task of the stage.
+        """
+        self._begin_giving_back(error)
+        self._log.warning(error.what, code=error.code)
         self._give_back(journal, self._known.positions)
         self._give_back_own(journal, keys)
 
@@ -127,9 +139,9 @@ class CatchUp:
         try:
             answers = journal.execute(calls)
         except JournalWipedError as error:
-            self._log.warning(error.what, code=error.code)
             has_forgotten = True
-            self._known.recall()
+            self._begin_giving_back(error)
+            self._log.warning(error.what, code=error.code)
             self._give_back_own(journal, [call.key for call in calls])
             answers = journal.execute(calls)
         count = len(calls) // len(partitions)
@@ -142,7 +154,7 @@ class CatchUp:
         unclosed = known.unclosed.get(partition)
         # A driver that knows only Spark's offset does not know the facts at its predecessor's position, so it begins after that.
         start = closed + 1 if unclosed is None else unclosed.offset
-        end = known.positions[partition].next_offset
+        end = known.judged_to(partition)
         conflicts = 0
         for kind, key in ((FactKind.ESTIMATE, known.key(partition)), (FactKind.IMPORT, known.import_key(partition))):
             own = dict(known.memory(partition).between(kind, start, end))
@@ -168,14 +180,19 @@ class CatchUp:
     def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> list[Partition]:
         """Log it if the journal has lost facts; return the partitions of which it has."""
         known = self._known
-        # Up to here the journal must have closed positions, by its own answers or by Spark's offset.
-        by_offset = {p: 0 if known.positions[p].is_unclosed else known.positions[p].next_offset for p in behind}
-        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, by_offset[p])]
+        # Up to here the journal must have closed positions, by its own answers or by what this job has kept.
+        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, known.closed_to(p))]
         if lost:
             is_complete = not any(known.memory(partition).is_incomplete for partition in lost)
             returned = "all that this job knows" if is_complete else "the newest facts; tidegate journal rebuild brings back the others"
             self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
         return lost
+
+    def _begin_giving_back(self, error: JournalWipedError) -> None:
+        """Know all facts. Raises *error* in a task of the stage, TidegateError (TG-JOURNAL-BUSY) if that cannot be now."""
+        if not self._gives_back:
+            raise error
+        self._known.recall()
 
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         known = self._known
@@ -213,6 +230,8 @@ class JournalConnection:
         self._input_name = input_name
         self._journal: RedisJournal | None = None
         self._is_lost = False
+        # Whether it was lost because it has lost facts that only another process can give back.
+        self.is_emptied = False
         self._retry_s = 0.0
         self._distrusted_because = ""
         # Kept from one connection to the next, so that facts lost between them are noticed.
@@ -246,8 +265,7 @@ class JournalConnection:
             try:
                 return journal.execute(calls)
             except JournalWipedError as error:
-                self._log.warning(error.what, code=error.code)
-                self._catch_up.give_back_all(journal, [call.key for call in calls])
+                self._catch_up.give_back_all(journal, [call.key for call in calls], error)
                 return journal.execute(calls)
         except ImpossibleFactError as error:
             self.distrust(error)
@@ -299,4 +317,5 @@ class JournalConnection:
             event = f"the journal {fault}: {self._consequence} until it {'is mended' if fault == 'is not believed' else 'does'}"
             self._log.warning(event, redis=self._settings.address, reason=error.what)
         self._journal, self._is_lost, self._retry_s = None, True, time.monotonic() + _RETRY_S
+        self.is_emptied = isinstance(error, JournalWipedError)
         self._catch_up.forget_comparisons()

@@ -9,10 +9,11 @@ The facts are kept to give them back to a journal that has lost them (:class:`Fa
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ingest.config import IngestPlan, Partition
+from ingest.journal.stage_notes import NoteReader, StageNote
 from ingest.offsets import Marks, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
@@ -31,6 +32,14 @@ class _FactTable:
         if position not in self.values:
             insort(self.positions, position)
         self.values[position] = value
+
+    def keep_within(self, start: int, end: int, kept: Collection[int]) -> None:
+        """Of the positions with start <= position < end keep only some."""
+        first, last = bisect_left(self.positions, start), bisect_left(self.positions, end)
+        for position in self.positions[first:last]:
+            if position not in kept:
+                del self.values[position]
+        self.positions[first:last] = [position for position in self.positions[first:last] if position in kept]
 
     def drop(self, count: int) -> None:
         for position in self.positions[:count]:
@@ -53,6 +62,15 @@ class FactMemory:
         if len(table.positions) > FACTS_MAX:
             table.drop(len(table.positions) - FACTS_MAX)
             self.is_incomplete = True
+
+    def remember_closed(self, start: int, end: PlannedPosition) -> None:
+        """
+        Remember the facts of a range that a stage has closed from *start* on. Other facts within it are forgotten: the journal had lost
+        them when it was closed, so they count for nobody.
+        """
+        for kind, marks in ((FactKind.ESTIMATE, end.marks), (FactKind.IMPORT, end.imports), (self.planning_kind, end.spans)):
+            self._kinds[kind].keep_within(start, end.next_offset, {position for position, _ in marks})
+        self.remember_planned(end)
 
     def remember_planned(self, planned: PlannedPosition) -> None:
         self.remember(FactKind.ESTIMATE, planned.marks_with_end())
@@ -91,9 +109,6 @@ class FactMemory:
             self._kinds[kind].drop(self._first_in_force(kind, position))
 
 
-ReadClosedBetween = Callable[[], Iterable[tuple[Partition, PlannedPosition]]]
-
-
 class StageFacts(NamedTuple):
     """What an open batch has told of a partition at its position: the arrival frontier there, and whether an answer about it was lost."""
 
@@ -110,12 +125,12 @@ class Unclosed(NamedTuple):
 
 class KnownFacts:
     """
-    The facts of all input partitions of one job, as its planner knows them; *read_closed* returns ends, with their facts, that others of
-    this job have closed since the last batch.
+    The facts of all input partitions of one job, as its planner knows them, or a task of its stage; *notes*: where the planner reads what
+    the stage has noted.
     """
 
-    def __init__(self, plan: IngestPlan, read_closed: ReadClosedBetween = list) -> None:
-        self._plan, self._read_closed = plan, read_closed
+    def __init__(self, plan: IngestPlan, notes: NoteReader | None = None) -> None:
+        self._plan, self._notes = plan, notes
         self.stamps_arrivals = plan.settings.arrival == "ingest"
         self.planning_kind = plan.settings.planning_kind
         self.positions: Positions = {}
@@ -124,8 +139,8 @@ class KnownFacts:
         self.unclosed: dict[Partition, Unclosed] = {}
         # Of the partitions that an open batch has judged up to their position.
         self.stages: Mapping[Partition, StageFacts] = {}
-        # Up to where others of this job have closed records, with facts that are known here.
-        self._recalled: dict[Partition, int] = {}
+        # Up to where the stage has closed records, with facts that are known here.
+        self._noted: dict[Partition, int] = {}
         # Partitions about which an answer of the journal was lost.
         self.uncertain: set[Partition] = set()
         # Facts that hold for this ordered topic only.
@@ -143,14 +158,20 @@ class KnownFacts:
             if partition not in self._memory:
                 self.memory(partition).remember_planned(position)
 
+    def learn(self) -> None:
+        """Remember what the stage has noted so far."""
+        if self._notes is not None:
+            self._remember(self._notes.read())
+
     def recall(self) -> None:
-        """
-        Remember what others of this job have closed meanwhile; nothing more is closed until the next batch ends. Raises TidegateError
-        (TG-JOURNAL-BUSY).
-        """
-        for partition, end in self._read_closed():
-            self.memory(partition).remember_planned(end)
-            self._recalled[partition] = max(self._recalled.get(partition, 0), end.next_offset)
+        """Remember all that the stage has noted; nothing more is, until the next batch begins. Raises TidegateError (TG-JOURNAL-BUSY)."""
+        if self._notes is not None:
+            self._remember(self._notes.read_all())
+
+    def _remember(self, notes: Iterable[StageNote]) -> None:
+        for partition, start, end in notes:
+            self.memory(partition).remember_closed(start, end)
+            self._noted[partition] = max(self._noted.get(partition, 0), end.next_offset)
             # Without an entry nothing is known of what was closed.
             if partition in self.closed:
                 self.closed[partition] = max(self.closed[partition], end.next_offset)
@@ -173,18 +194,25 @@ class KnownFacts:
     def is_fresh(self, partition: Partition) -> bool:
         """Return whether no record of a partition has been judged, so that no position needs to be closed."""
         position = self.positions[partition]
+        if self._noted.get(partition, 0) > position.next_offset:
+            return False
         if partition in self._plan.starts:
             return position.next_offset == self._plan.starts[partition].next_offset
         return not position.planned_ms and not position.frontier_us
 
+    def closed_to(self, partition: Partition) -> int:
+        """Return up to where the journal has certainly closed a partition: by Spark's offset, and by what the stage has noted."""
+        position = self.positions[partition]
+        return max(0 if position.is_unclosed else position.next_offset, self._noted.get(partition, 0))
+
     def judged_to(self, partition: Partition) -> int:
         """Return up to where this job has judged a partition, as far as it is known."""
-        return max(self.positions[partition].next_offset, self._recalled.get(partition, 0))
+        return max(self.positions[partition].next_offset, self._noted.get(partition, 0))
 
     def is_complete(self, partition: Partition, next_offset: int) -> bool:
         """Return whether the planner knows every fact in force from an offset on."""
         is_uncertain = partition in self.uncertain or (partition in self.stages and self.stages[partition].lost_answer)
-        known_to = max(next_offset, self._recalled.get(partition, 0))
+        known_to = max(next_offset, self._noted.get(partition, 0))
         return known_to >= self.closed.get(partition, INFINITY) and not is_uncertain
 
     def begin_unclosed(self, partition: Partition, start: int) -> None:

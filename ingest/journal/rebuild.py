@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ingest.config import IngestPlan, Partition
+from ingest.journal.known_facts import FactMemory
 from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.stage_notes import NoteReader
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, text_digest
 from ordering.protocol.journal import Journal, JournalKey
@@ -119,6 +122,22 @@ def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[in
     if contradicted := sum(rebuilt.contradicted.values()):
         _log.warning("another job journaled facts that differ from the ordered topic", code="TG-JOURNAL-CONFLICT", facts=contradicted)
     return facts_by_number
+
+
+def restore_notes(plan: IngestPlan, journal: Journal) -> None:
+    """Restore what the stage has noted of open batches (:mod:`ingest.journal.stage_notes`): no CTI may have carried it yet."""
+    memories: dict[Partition, FactMemory] = {}
+    closed: dict[Partition, int] = {}
+    for partition, start, end in NoteReader(Path(plan.checkpoint)).read():
+        memories.setdefault(partition, FactMemory(plan.settings.planning_kind)).remember_closed(start, end)
+        closed[partition] = end.next_offset
+    for partition, memory in memories.items():
+        if partition[0] not in plan.topic_ids:
+            continue
+        closing = Fact(FactKind.CLOSED, closed[partition], 0)
+        journal.restore(plan.journal_key(partition), [*memory.facts(imports=False), closing])
+        if plan.imported is not None:
+            journal.restore(plan.import_key(partition), [*memory.facts(imports=True), closing])
 
 
 def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:

@@ -246,7 +246,7 @@ class RedisJournal(Journal):
             arguments += [call.name, str(keys.index(call.key) + 1), *call.arguments]
         verdict, details, answers = self._run_script(SCRIPT, [_redis_key(key) for key in keys], arguments)
         if verdict == "lost":
-            raise self._wiped_error([keys[int(number) - 1] for number in details])
+            raise self.wiped_error([keys[int(number) - 1] for number in details])
         self._seen_writes.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, details, strict=True)})
         return [self._read_answer(call, answer) for call, answer in zip(script_calls, answers, strict=True)]
 
@@ -305,7 +305,8 @@ class RedisJournal(Journal):
             calls.append(_ScriptCall("reopen", key, (_digits(closed),), lambda _: None))
         self._run_calls([*calls, _ScriptCall("renew", key, (uuid.uuid4().hex,), lambda _: None)], is_restore=True)
 
-    def _wiped_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
+    def wiped_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
+        """Return the error that says that the journal has lost facts of these keys."""
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
         what = f"the journal at {self._address} has lost what it had confirmed about {names}"
         fix = "nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis"

@@ -22,8 +22,8 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.journal.closed_between import read_closed_between
 from ingest.journal.known_facts import StageFacts
+from ingest.journal.stage_notes import NoteReader
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import IngestOffset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
@@ -86,8 +86,8 @@ class IngestPlanner(RangePlanner):
 
     @cached_property
     def _journal(self) -> JournalClient:
-        read_closed = partial(read_closed_between, self._folder)
-        return JournalClient(self._plan, self._log, lambda partitions: self._admin.ends(partitions, committed=False), read_closed)
+        read_ends = partial(self._admin.ends, committed=False)
+        return JournalClient(self._plan, self._log, read_ends, NoteReader(self._folder))
 
     @cached_property
     def _estimates(self) -> IdleEstimates:

@@ -8,10 +8,13 @@ itself, so the events are those of any other cut. Without the journal no record 
 While a partition is silent and its silence may advance time, the task makes its estimates, by the rules of the planner
 (:mod:`ingest.planner.idle_estimates`). An estimate too is a range that the stage plans itself: an empty one.
 
+What is closed and estimated is noted for the planner before it has an effect (:mod:`ingest.journal.stage_notes`). The stage gives a journal
+that was emptied nothing back, since it knows some facts only.
+
 The batch ends when its span is over, when its end is requested (:mod:`tidegate.platform.checkpoint.open_batches`), or when the journal or
 the brokers do not answer. A task that ends requests the end of the others, so none waits for another. While Spark commits it, the same
-rounds go on without estimates (:mod:`tidegate.platform.checkpoint.between_batches`); what they close is noted for the planner, which plans
-meanwhile (:mod:`ingest.journal.closed_between`).
+rounds go on without estimates (:mod:`tidegate.platform.checkpoint.between_batches`). A task that is repeated ends its batch at once: what
+the attempt before it has noted is the planner's to read.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +31,8 @@ from confluent_kafka import KafkaException
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.journal.closed_between import ClosedBetween
-from ingest.offsets import PlannedPosition, Positions
+from ingest.journal.stage_notes import StageNote, StageNotes
+from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.silences import boot_id, boottime_us
@@ -39,6 +42,7 @@ from ingest.stage.range_walk import RangeWalk
 from ordering.errors import TidegateError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
+from tidegate.basics.fault_points import pause_at
 from tidegate.platform.checkpoint.open_batches import is_stopping, read_request, request_end
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.ranges import Records, wait_for_any
@@ -126,6 +130,7 @@ class OpenBatch:
     The open ranges of one task.
 
     Args:
+        batch: The number of Spark's batch.
         publish: Waits until all events are acknowledged, then writes CTIs and waits for them.
         tell: Tells the driver how far a range has come; called about once a second, and four times while a client watches.
         is_watched: Returns whether one does.
@@ -135,6 +140,7 @@ class OpenBatch:
         self,
         plan: IngestPlan,
         ranges: Sequence[OpenRange],
+        batch: int,
         publish: Callable[[list[Cti]], None],
         tell: Callable[[OpenRange], None] = lambda _: None,
         is_watched: Callable[[], bool] = lambda: False,
@@ -146,6 +152,7 @@ class OpenBatch:
         self._has_read = any(opened.planned.end > opened.planned.start for opened in ranges)
         admin = memory.admin = memory.admin or Admin(plan.kafka, ANSWER_S)
         self._journal = memory.journal = memory.journal or _open_journal(plan, admin)
+        self._notes = _begin_notes(self._folder, batch, ranges[0].planned.number)
         self._estimates = IdleEstimates(plan, admin, self._journal, _log, self._read_progress)
         self._parent = os.getppid()
         self._looked_s, self._silences_s, self._told_s, self._tell_every_s = 0.0, 0.0, time.monotonic(), _TELL_EVERY_S
@@ -160,7 +167,7 @@ class OpenBatch:
         self._observe(self._ranges)
         try:
             self._write_ctis()
-            while not self._is_over(time.monotonic()):
+            while self._notes is not None and not self._is_over(time.monotonic()):
                 pieces, read_s = self._read(_WAIT_MS), time.monotonic()
                 self._has_read |= bool(pieces)
                 if not self._judge(pieces):
@@ -172,17 +179,16 @@ class OpenBatch:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the rounds may go on after the end: the journal answers."""
-        return self._memory.journal is not None
+        """Whether the rounds may go on after the end: the journal answers, and what is closed can be noted."""
+        return self._memory.journal is not None and self._notes is not None
 
     def go_on(self, is_over: Callable[[], bool]) -> None:
         """Go on after the end of the batch until *is_over*, or until there is a reason why no batch would stay open."""
         self._looked_s, is_closed = 0.0, True
-        noted = ClosedBetween(self._folder, self._ranges[0].planned.number)
         while is_closed and not (is_over() or self._is_stopped(time.monotonic()) or any(opened.walk.is_full for opened in self._ranges)):
             pieces, read_s = self._read(_SHORT_WAIT_MS), time.monotonic()
             if pieces:
-                is_closed = self._judge(pieces, noted.add)
+                is_closed = self._judge(pieces)
                 self._end_round(read_s)
 
     def _end_round(self, read_s: float) -> None:
@@ -224,21 +230,24 @@ class OpenBatch:
         read = [(opened, opened.read()) for opened in self._ranges]
         return [(opened, records) for opened, records in read if records is not None]
 
-    def _judge(self, pieces: Sequence[Piece], note: Callable[[Positions], None] = lambda _: None) -> bool:
-        """
-        Close the records in the journal, *note* what was closed, then judge them; return False if the journal has not closed all: the batch
-        must end.
-        """
+    def _judge(self, pieces: Sequence[Piece]) -> bool:
+        """Close the records in the journal, then judge them; return False if the journal has not closed all: the batch must end."""
         if not pieces:
             return True
+        starts = {opened.place: opened.walk.next_offset for opened, _ in pieces}
         ends = {opened.place: int(records.offset[-1]) + 1 for opened, records in pieces}
-        closed = self._close({opened.place: opened.walk.next_offset for opened, _ in pieces}, ends)
-        note(closed)
+        closed = self._close(starts, ends)
+        pause_at("open piece closed")
+        self._note(StageNote(place, starts[place], end) for place, end in closed.items())
         for opened, records in pieces:
             if opened.place in closed:
                 opened.judge(records, closed[opened.place])
         self._observe([opened for opened, _ in pieces])
         return len(closed) == len(pieces)
+
+    def _note(self, notes: Iterable[StageNote]) -> None:
+        assert self._notes is not None, "without notes no round is made"
+        self._notes.add(notes)
 
     def _observe(self, ranges: Sequence[OpenRange]) -> None:
         """Let silences begin where *ranges* stand: what lies below was there before the clock was read."""
@@ -260,6 +269,11 @@ class OpenBatch:
             _log.warning("an open batch ends: nobody says whether its partitions are silent", reason=str(error))
             request_end(self._folder)
             return False
+        if self._journal.is_emptied:
+            self._memory.journal = None
+            _log.warning("an open batch ends: the journal has lost facts")
+            request_end(self._folder)
+        self._note(StageNote(place, end.next_offset, end) for place, end in raised.items())
         for opened in self._ranges:
             opened.lost_answer = self._journal.has_lost_answer(opened.place)
             if opened.place in raised:
@@ -288,6 +302,14 @@ class OpenBatch:
         ctis = [cti for opened in self._ranges for cti in opened.walk.pop_ctis(is_last=True)]
         self._publish(ctis)
         self._round_s = max(min(len(ctis) * _ROUND_OF_CTI_S, _ROUND_MAX_S), self._round_min_s)
+
+
+def _begin_notes(folder: Path, batch: int, number: int) -> StageNotes | None:
+    """Return the notes of a task; None if an attempt before it has begun some."""
+    try:
+        return StageNotes(folder, batch, number)
+    except FileExistsError:
+        return None
 
 
 def _open_journal(plan: IngestPlan, admin: Admin) -> JournalClient:

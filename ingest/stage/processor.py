@@ -107,7 +107,7 @@ class IngestStage:
             write_ctis(WORKER.producer(self._plan.kafka), settings.ordered_topic, ctis)
 
         with self._forgotten_on_failure(*(opened.planned for opened in ranges)):
-            self._batch = OpenBatch(self._plan, ranges, publish, lambda opened: self._tell(opened, batch), self._question.is_watched)
+            self._batch = OpenBatch(self._plan, ranges, batch, publish, lambda opened: self._tell(opened, batch), self._question.is_watched)
             self._batch.run()
         return [opened.report(self._close(opened), batch) for opened in ranges]
 

@@ -106,7 +106,7 @@ class RangeWalk(RecordJudge):
         self.tally.start_clock()
         piece = replace(self._planned, start=self.next_offset, skips=(), **end.range_fields())
         marks = self._begin_range(piece, is_first=False)
-        pause_at("open piece closed")
+        pause_at("open piece noted")
         if records is not None:
             self.tally.add_records(records)
             self.judge(piece.topic, piece.partition, records, marks)

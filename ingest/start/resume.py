@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, roster_members
+from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, restore_notes, roster_members
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicOrigin
 from ingest.offsets import IngestOffset, PartitionJoin, Positions
@@ -148,7 +148,10 @@ def _with_journal(
 
 
 def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Positions) -> None:
-    """Restore facts that the journal has lost below a checkpoint's positions: other jobs may need them."""
+    """
+    Restore facts that the journal has lost below a checkpoint's positions: other jobs may need them. The ordered topic tells those of which
+    its CTIs follow, what the stage has noted tells the newest.
+    """
     judged = {
         partition: position.next_offset
         for partition, position in positions.items()
@@ -156,6 +159,7 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
     }
     if has_lost(plan, journal, judged):
         rebuild_journal(plan, admin, journal)
+        restore_notes(plan, journal)
 
 
 @dataclass(frozen=True, slots=True)

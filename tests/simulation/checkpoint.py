@@ -98,8 +98,8 @@ class Checkpoint:
     The checkpoint folder of one job.
 
     *promises* are what it began with if an earlier folder was lost; *reached* is what the driver left of the stages' reports;
-    *closed_between* has the ends, with their facts, that were closed after a batch, by input partition. *used* is no file: it is what
-    open batches applied, whatever became of them.
+    *notes* has what open batches have closed and estimated, by input partition, with the batch. *used* is no file: it is what open batches
+    applied, whatever became of them.
     """
 
     start: Offset
@@ -114,7 +114,7 @@ class Checkpoint:
     skips: tuple[Skip, ...] = ()
     # The number of requests to end an open batch; 0: none ever was.
     end_request: int = 0
-    closed_between: dict[int, list[Planned]] = field(default_factory=dict)
+    notes: dict[int, list[tuple[int, Planned]]] = field(default_factory=dict)
     fellows: list[Fellow] = field(default_factory=list)
     used: list[Fact] = field(default_factory=list)
 
@@ -127,10 +127,21 @@ class Checkpoint:
             states=states,
             reached=dict(self.reached),
             boots=dict(self.boots),
-            closed_between={number: list(ends) for number, ends in self.closed_between.items()},
+            notes={number: list(notes) for number, notes in self.notes.items()},
             fellows=[],
             used=list(self.used),
         )
+
+    def begin_notes(self, batch: int, number: int) -> bool:
+        """Begin the notes of a task, and delete old ones; return False if an attempt before it has begun them."""
+        begun = self.notes.setdefault(number, [])
+        is_first = all(noted != batch for noted, _ in begun)
+        self.notes[number] = [note for note in begun if note[0] >= batch - 1] + [(batch, Planned())] * is_first
+        return is_first
+
+    def note(self, batch: int, number: int, end: Planned) -> None:
+        """Note where a range ends that was closed, or an estimate, with its facts."""
+        self.notes.setdefault(number, []).append((batch, end))
 
     def all_have_ended(self) -> bool:
         """Return whether nothing goes on after the last batch."""

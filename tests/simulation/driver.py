@@ -169,14 +169,14 @@ class Driver:
 
         span_us = self._world.chance.choice([1, 4, 20]) * self._world.settings.cadence_us if opens else 0
 
-        def attempt(number: int, memory: Memory, is_again: bool = False) -> OpenTask:
+        def attempt(number: int, memory: Memory) -> OpenTask:
             start = starts[number]
             if "positions of torn batches are believed" in self._broken:
                 start = replace(start, next_offset=min(self.checkpoint.judged(here).get(number, 0), there.partitions[number].next_offset))
             assigned = Assignment(batch, number, start, there.partitions[number], there.final, opens, end_request, span_us)
             model = model_of(self._world, number, there)
             task = OpenTask(self._world, model, self.checkpoint, memory, assigned, self._broken, self._skips)
-            task.prepare(self._clock, is_again and "attempts that died are forgotten" not in self._broken)
+            task.prepare(self._clock)
             return task
 
         joining = len(here.partitions)
@@ -199,7 +199,7 @@ class Driver:
                 yield step
             except TaskDied:
                 self.orphans.append(task)
-                self.tasks[self.tasks.index(task)] = attempt(task.number, self._begin_process(task), is_again=True)
+                self.tasks[self.tasks.index(task)] = attempt(task.number, self._begin_process(task))
                 yield "task started again"
             if opens and len(self._world.raw) > len(there.partitions) and self._world.chance.random() < 0.1:
                 # The driver has found new partitions (``NewPartitions``).
@@ -217,8 +217,10 @@ class Driver:
 
     def _begin_process(self, task: OpenTask) -> Memory:
         """Return the memory of the process that takes the place of a task's, which has died."""
-        memories = self._memories[task.number]
-        memory = memories[memories.index(task.memory)] = Memory()
+        memories, memory = self._memories[task.number], Memory()
+        # What went on in a process that another one has replaced already has died with it.
+        if task.memory in memories:
+            memories[memories.index(task.memory)] = memory
         return memory
 
     def _end_beside(self, memory: Memory) -> Steps:
@@ -233,7 +235,7 @@ class Driver:
         self.tasks.remove(task)
         assert task.saved is not None, "it has ended"
         self._reached[task.number], self._saved[task.number] = task.reached, task.saved
-        if opens and task.memory.journal is not None:
+        if opens and task.memory.journal is not None and task.has_notes:
             task.steps = task.go_on()
             self.going.append(task)
             self.checkpoint.fellows.append(task)

@@ -33,6 +33,7 @@ OPEN_POINTS = (
     "batch stays open",
     "looked for records",
     "open: positions closed",
+    "open: noted",
     "open: round judged",
     "open: events acknowledged",
     "open: CTIs sent",
@@ -268,6 +269,8 @@ REQUIRED = (
     "a join waited for what goes on",
     "the planner waited for what goes on",
     "journal rebuilt from the topic",
+    "an emptied journal left to the planner",
+    "open batch ended by a task that is repeated",
     "run to the end",
 )
 """
@@ -330,8 +333,8 @@ BREAKAGES = {
     "positions of torn batches are believed": Breakage(
         "a range begins where an open batch had come to that was not committed", settings=OPEN
     ),
-    "what goes on is not noted": Breakage(
-        "what is closed between two batches is not told to a planner without the journal",
+    "what stages close is not noted": Breakage(
+        "what open batches close and estimate is not told to their planner",
         "journal",
         OPEN | {"estimates": True, "drift_ppm": 20_000},
     ),
@@ -344,16 +347,6 @@ BREAKAGES = {
         "what an open batch releases after a range that was compared with an earlier attempt is compared too, and never written",
         "skips",
         OPEN,
-    ),
-    "what open batches used is not given back": Breakage(
-        "a journal that was emptied is not given back the facts that only the CTIs of open batches carry",
-        "journal",
-        OPEN | {"estimates": True},
-    ),
-    "attempts that died are forgotten": Breakage(
-        "what an attempt of an open batch has closed before it died is not known to a planner without the journal",
-        "journal",
-        OPEN | {"estimates": True, "drift_ppm": 20_000},
     ),
     "partitions join while something goes on": Breakage(
         "a partition joins although a task of the last batch may still promise more", "partition joins", OPEN | {"inputs": 1}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from simulation.checkpoint import Checkpoint, Fact, Planned
+from simulation.checkpoint import Checkpoint, Fact
 from simulation.reading import cti_of
 from simulation.world import Carrier, Row, World, journal_key
 from support.journals import MemoryJournal, close_many, estimate_many, import_many, read_many
@@ -31,14 +31,15 @@ class JournalClient:
     The journal of one planner, or of one process with open batches.
 
     Args:
-        known_facts: Returns the facts that a journal gets back which has lost them. Raises UnreachableError: nobody can say now.
+        known_facts: Returns the facts that a journal gets back which has lost them. Raises UnreachableError: nobody can say now. None: this
+            process gives nothing back, and a journal that has lost what was judged does not answer it.
         start: Called once, when the journal answers for the first time.
     """
 
     def __init__(
         self,
         world: World,
-        known_facts: Callable[[], Iterable[Fact]],
+        known_facts: Callable[[], Iterable[Fact]] | None,
         broken: frozenset[str],
         start: Callable[[], None] = lambda: None,
     ) -> None:
@@ -48,6 +49,8 @@ class JournalClient:
         self.closed: dict[int, int] = {}
         """The first open position of each partition, as last known."""
         self.known: tuple[Marks, Marks] = {}, {}
+        self.is_emptied = False
+        """Whether it has lost facts that only the planner can give back."""
         self.unsure: set[int] = set()
         """Partitions about which an answer was lost."""
 
@@ -56,10 +59,10 @@ class JournalClient:
         """Whether the journal has answered the last call."""
         return self._life is not None
 
-    def reach(self, positions: Mapping[int, int], judged: Mapping[int, int] | None = None) -> None:
+    def reach(self, positions: Mapping[int, int], judged: Callable[[], Mapping[int, int]] | None = None) -> None:
         """
         Connect if there is no connection; learn what is in force from *positions* on, and give back what the journal has lost below those
-        that were *judged*.
+        that were *judged*, which is asked for once the facts are known.
         """
         if self._life is not None:
             return
@@ -74,7 +77,7 @@ class JournalClient:
                 for number in positions
             }
             if "a lost journal stays lost" not in self._broken:
-                self._give_back(judged or positions)
+                self._give_back(judged or (lambda: positions))
             wanted = [(journal_key(number), at, INFINITY) for number, at in positions.items()]
             estimates = self.ask(lambda journal: read_many(journal, FactKind.ESTIMATE, wanted))
             imports = self.ask(lambda journal: read_many(journal, FactKind.IMPORT, wanted))
@@ -83,18 +86,24 @@ class JournalClient:
             self._life = None
             self._world.happened["journal not reached"] += 1
 
-    def _give_back(self, judged: Mapping[int, int]) -> None:
+    def _give_back(self, judged: Callable[[], Mapping[int, int]]) -> None:
         """
         Journal again what is known to have been applied, and close what was judged.
 
         Judged positions are open if the journal has lost facts, and if it was away and the process died before it came back.
         """
+        if self._known_facts is None:
+            if any(end > self.closed[number] for number, end in judged().items()):
+                self._world.happened["an emptied journal left to the planner"] += 1
+                self.is_emptied = True
+                raise UnreachableError("the journal has lost facts", where="journal", fix="wait")
+            return
         facts: dict[int, list[protocol.Fact]] = {}
         for kind, number, position, us in self._known_facts():
             facts.setdefault(number, []).append(protocol.Fact(KINDS[kind], position, us))
         for number, known in facts.items():
             self.ask(lambda journal, n=number, known=known: journal.restore(journal_key(n), known))  # type: ignore[misc]
-        behind = {number: end for number, end in judged.items() if end > self.closed[number]}
+        behind = {number: end for number, end in judged().items() if end > self.closed[number]}
         self.ask(lambda journal: close_many(journal, [(journal_key(number), end) for number, end in behind.items()]))
         if behind:
             self._world.happened["facts given back to the journal"] += 1
@@ -151,13 +160,9 @@ class JournalClient:
         return agreed
 
 
-def facts_of_ends(closed: Mapping[int, list[Planned]]) -> list[Fact]:
-    """Return the facts of ends that were closed."""
-    found: list[Fact] = []
-    for number, ends in closed.items():
-        for end in ends:
-            found += [("estimate", number, *mark) for mark in end.all_marks()]
-    return found
+def facts_of_notes(checkpoint: Checkpoint) -> list[Fact]:
+    """Return the facts that open batches have noted."""
+    return [("estimate", number, *mark) for number, notes in checkpoint.notes.items() for _, end in notes for mark in end.all_marks()]
 
 
 def facts_of_topic(world: World) -> list[Fact]:
@@ -181,8 +186,10 @@ def rebuild_journal(world: World, checkpoint: Checkpoint) -> None:
         return
     world.happened["journal rebuilt from the topic"] += 1
     found: dict[int, list[protocol.Fact]] = {}
-    for kind, number, position, us in facts_of_topic(world):
+    for kind, number, position, us in [*facts_of_topic(world), *facts_of_notes(checkpoint)]:
         found.setdefault(number, []).append(protocol.Fact(KINDS[kind], position, us))
+    for number, notes in checkpoint.notes.items():
+        found.setdefault(number, []).extend(protocol.Fact(FactKind.CLOSED, end.next_offset, 0) for _, end in notes)
     for output, log in enumerate(world.topic):
         for row in log:
             if len(row[2]) == CTI_HEADER_BYTES:

@@ -2,8 +2,8 @@
 An open batch in one simulated task: the rules of ``ingest/stage/open_batch.py`` and of what goes on between two batches.
 
 Law: in each round the records that have come are closed in the journal first, which also tells the facts in force there; then they are
-judged and their events written, and once these are acknowledged the CTIs above them. What goes on after the batch does the same, makes
-no estimates, saves nothing, and notes what it closes before it judges.
+judged and their events written, and once these are acknowledged the CTIs above them. What is closed and estimated is noted before it has
+an effect. What goes on after the batch does the same, makes no estimates and saves nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from simulation.checkpoint import Planned
 from simulation.clock import MonotonicClock
 from simulation.estimating import Estimates, own_reports
-from simulation.journaling import JournalClient, facts_of_topic
+from simulation.journaling import JournalClient
 from simulation.stage import Task
 from simulation.world import RawRecord, journal_key
 from support.journals import estimate_many
@@ -40,17 +40,18 @@ class OpenTask(Task):
 
     _clock: MonotonicClock
     _range: OpenRange
-    _is_again: bool
     is_waiting = False
     """Whether nothing has come in its last round."""
     is_over = False
     """Whether what goes on after the batch is to end."""
+    has_notes = False
+    """Whether what is closed can be noted."""
     is_ended = False
     """Whether it has ended, or its process has died."""
 
-    def prepare(self, clock: MonotonicClock, is_again: bool) -> None:
-        """Give it the clock of its machine. *is_again*: an attempt has died, and nobody knows what it has closed or estimated."""
-        self._clock, self._range, self._is_again = clock, OpenRange(), is_again
+    def prepare(self, clock: MonotonicClock) -> None:
+        """Give it the clock of its machine."""
+        self._clock, self._range = clock, OpenRange()
 
     def goes_on(self) -> bool:
         """See :class:`simulation.checkpoint.Fellow`."""
@@ -62,14 +63,21 @@ class OpenTask(Task):
         if not self.assigned.is_open:
             return told
         one = self._range
-        is_unsure = one.lost_answer or self._is_again
-        return replace(told, open_batch=self.assigned.batch, seen_us=one.seen_us, estimated_us=one.estimated_us, lost_answer=is_unsure)
+        return replace(
+            told, open_batch=self.assigned.batch, seen_us=one.seen_us, estimated_us=one.estimated_us, lost_answer=one.lost_answer
+        )
 
     def stay_open(self) -> Steps:
         """Go on in rounds until the batch ends."""
         world = self._world
         world.happened["open batch of a task"] += 1
         self._begin_rounds()
+        if not self._checkpoint.begin_notes(self.assigned.batch, self.number):
+            # What the attempt before it has noted is the planner's to read.
+            world.happened["open batch ended by a task that is repeated"] += 1
+            self._checkpoint.end_request += 1
+            return
+        self.has_notes = True
         until_us = world.time.now_us + self.assigned.span_us
         journal = self._journal()
         estimates = Estimates(world, self._clock, journal, self._read_reports, self._broken, "open: ")
@@ -101,14 +109,12 @@ class OpenTask(Task):
         world, chance = self._world, self._world.chance
         world.happened["goes on between batches"] += 1
         left, until_us = chance.choice([2, 4, 8, 16]), world.time.now_us + world.settings.cadence_us
-        is_first = True
         while left > 0 and world.time.now_us < until_us and not self.is_over:
             left -= 1
             records = self._read()
             yield "between: looked for records"
             if records:
-                is_closed = yield from self._round(records, "between: ", is_first)
-                is_first = False
+                is_closed = yield from self._round(records, "between: ")
                 if not is_closed:
                     break
                 yield from self._publish_round("between: ")
@@ -121,12 +127,7 @@ class OpenTask(Task):
 
     def _journal(self) -> JournalClient:
         if self.memory.journal is None:
-            self.memory.learned = []
-            learned, is_lost = self.memory.learned, "what open batches used is not given back" in self._broken
-            # A process knows nothing of what another one has used before it.
-            self.memory.journal = JournalClient(
-                self._world, lambda: learned if is_lost else [*learned, *facts_of_topic(self._world)], self._broken
-            )
+            self.memory.journal = JournalClient(self._world, None, self._broken)
         return self.memory.journal
 
     def _reach(self) -> None:
@@ -141,7 +142,7 @@ class OpenTask(Task):
         records = raw.read(self.state.next_offset, raw.visible_end(committed=True))
         return records[: self._chance.choice([1, 3, 20, 1000])]
 
-    def _round(self, records: list[RawRecord], by: str = "open: ", is_first: bool = False) -> Generator[str, None, bool]:
+    def _round(self, records: list[RawRecord], by: str = "open: ") -> Generator[str, None, bool]:
         """Close the records in the journal, then judge them; return whether they were closed for certain."""
         world, journal = self._world, self.memory.journal
         start, end = self.state.next_offset, records[-1].offset + 1
@@ -166,16 +167,17 @@ class OpenTask(Task):
             world.happened["open batch ended without the journal"] += 1
             return False
         closed = Planned(end, marks=tuple(marks))
-        self.memory.learned += [("estimate", self.number, *mark) for mark in closed.marks]
-        if by != "open: " and "what goes on is not noted" not in self._broken:
-            notes = self._checkpoint.closed_between
-            notes[self.number] = [closed] if is_first else [*notes.get(self.number, []), closed]
-            yield f"{by}noted"
+        self._note(closed)
+        yield f"{by}noted"
         if not is_early:
             self._judge_round(records, closed)
         yield f"{by}round judged"
         self.producer.trickle()
         return True
+
+    def _note(self, end: Planned) -> None:
+        if "what stages close is not noted" not in self._broken:
+            self._checkpoint.note(self.assigned.batch, self.number, end)
 
     def _judge_round(self, records: list[RawRecord], end: Planned) -> None:
         self._planned_us = self._world.time.now_us
@@ -201,11 +203,14 @@ class OpenTask(Task):
         if world.broker_away:
             return None
         journal = self.memory.journal
+        if journal is not None and journal.is_emptied:
+            self.memory.journal = None
+            return None
         self._range.lost_answer = journal is not None and self.number in journal.unsure
         raised = estimates.raised.get(self.number)
         if raised is None:
             return False
-        self.memory.learned += [("estimate", self.number, *mark) for mark in raised.all_marks()]
+        self._note(raised)
         self._use(raised)
         world.happened["estimate of an open batch"] += 1
         return True

@@ -15,7 +15,7 @@ from typing import Any, cast
 from simulation.checkpoint import Checkpoint, Fact, Offset, Planned
 from simulation.clock import MonotonicClock
 from simulation.estimating import Estimates, Reports, own_reports
-from simulation.journaling import JournalClient, Marks, facts_of_ends, facts_of_topic, rebuild_journal
+from simulation.journaling import JournalClient, Marks, facts_of_notes, facts_of_topic, rebuild_journal
 from simulation.resuming import moment_of_joining
 from simulation.skipping import SkipPlan
 from simulation.world import World, join_key
@@ -62,7 +62,8 @@ class Planner:
         self._told: set[int] = set()
         self._imports_due_us = 0
         self._unclosed: dict[int, int] = {}
-        self._recalled: dict[int, int] = {}
+        self._noted: dict[int, int] = {}
+        self._noted_facts: dict[Fact, None] = {}
         self._is_caught_up = False
         self.there = Offset(())
         """What the last pass planned."""
@@ -80,6 +81,7 @@ class Planner:
 
     def _advance(self, here: Offset) -> Steps:
         asked_us = self._clock()
+        self._learn()
         self.opens, self.end_request = False, self._folder.end_request
         yield "clock read"
         self._world.check_broker()
@@ -198,23 +200,26 @@ class Planner:
         judged = self._folder.judged(Offset(tuple(Planned() for _ in self._world.raw)))
         lost = {n for n, at in self._folder.reached.items() if at.lost_answer and at.next_offset == judged[n]}
         unsure = set() if "unanswered estimates are forgotten" in self._broken else self._journal.unsure | lost
-        closed, recalled = self._journal.closed, self._recalled
+        closed, noted = self._journal.closed, self._noted
         return {
             n: at
             for n, at in behind.items()
-            if n not in unsure and n in closed and max(at.next_offset, recalled.get(n, 0)) >= max(closed[n], recalled.get(n, 0))
+            if n not in unsure and n in closed and max(at.next_offset, noted.get(n, 0)) >= max(closed[n], noted.get(n, 0))
         }
 
     def _recall(self) -> None:
-        """Learn what was closed after the last batch. Raises UnreachableError: something still goes on."""
-        if "what goes on is not noted" in self._broken:
-            return
+        """Learn all that open batches have noted. Raises UnreachableError: something still goes on."""
         if not self._folder.all_have_ended():
             raise UnreachableError("a task of the last batch still goes on", where="checkpoint", fix="wait")
-        for number, ends in self._folder.closed_between.items():
+        self._learn()
+
+    def _learn(self) -> None:
+        """Learn what open batches have noted so far."""
+        self._noted_facts |= dict.fromkeys(facts_of_notes(self._folder))
+        for number, notes in self._folder.notes.items():
             known = self._journal.known[0].setdefault(number, [])
-            known += [mark for end in ends for mark in end.marks if mark not in known]
-            self._recalled[number] = max([self._recalled.get(number, 0), *(end.next_offset for end in ends)])
+            known += [mark for _, end in notes for mark in end.all_marks() if mark not in known]
+            self._noted[number] = max([self._noted.get(number, 0), *(end.next_offset for _, end in notes)])
 
     def _close(self, behind: dict[int, Planned], until: dict[int, int], found: tuple[Marks, Marks]) -> Steps:
         """Close the positions about to be judged and read what is in force among them."""
@@ -255,16 +260,18 @@ class Planner:
     def _reach_journal(self, here: Offset) -> None:
         """Connect if there is no connection; learn what is in force, and give back what the journal has lost."""
         positions = {number: at.next_offset for number, at in enumerate(here.partitions)}
-        self._journal.reach(positions, self._folder.judged(here))
+
+        def judged() -> dict[int, int]:
+            return {number: max(at, self._noted.get(number, 0)) for number, at in self._folder.judged(here).items()}
+
+        self._journal.reach(positions, judged)
 
     def _known_facts(self) -> list[Fact]:
         """Return the facts that the journal may have lost: what batches have applied, and what was closed after the last one."""
         self._recall()
         of_batches = [fact for checkpoint in self._checkpoints for fact in checkpoint.facts()]
-        noted = facts_of_ends(self._folder.closed_between)
-        if not self._folder.end_request or "what open batches used is not given back" in self._broken:
-            return [*of_batches, *noted]
-        # What rounds of open batches have used is in no offset; their CTIs carry it.
+        noted = [*self._noted_facts]
+        # What open batches have used is in no offset; where old notes were deleted CTIs carry it.
         return [*of_batches, *noted, *facts_of_topic(self._world)]
 
     def _read_reports(self) -> Reports:

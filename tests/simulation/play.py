@@ -24,7 +24,6 @@ from simulation.checks import (
 )
 from simulation.driver import Driver, TaskDied
 from simulation.faults import BETWEEN_POINTS, OPEN_POINTS, TASK_POINTS, Fault
-from simulation.journaling import facts_of_topic
 from simulation.open_batch import OpenTask
 from simulation.reading import Following, start_in_the_middle
 from simulation.resuming import resumed
@@ -141,8 +140,6 @@ class _Run:
         for at, fault in enumerate(self.scenario.faults):
             within = fault.from_us <= now_us < fault.until_us
             once = fault.kind not in ("crash", "journal fails") and fault.from_us <= now_us and not self.reached[f"fault {at}"]
-            if once and fault.kind == "journal wiped" and not self._may_wipe():
-                once = False
             if once:
                 self.reached[f"fault {at}"] += 1
                 world.happened[fault.kind] += 1
@@ -172,16 +169,6 @@ class _Run:
                 elif not within and raw.open_from is not None and now_us >= fault.until_us:
                     raw.open_from = None
         world.journal.away, world.broker_away = away, broker_away
-
-    def _may_wipe(self) -> bool:
-        """
-        Whether no fact would be lost for good: each that an open batch has used is in an offset or in a CTI. Until its CTI is sent only its
-        process knows it: if that dies while the journal is emptied, nobody does.
-        """
-        if not self.world.settings.opens:
-            return True
-        told = {*facts_of_topic(self.world), *(fact for checkpoint in self.checkpoints for fact in checkpoint.facts())}
-        return all(fact in told for checkpoint in self.checkpoints for fact in checkpoint.used)
 
     def _lose_checkpoint(self) -> None:
         """Kill the driver and take its folder away; a new one is made from the ordered topic."""

@@ -69,8 +69,6 @@ class Memory:
 
     states: dict[int, tuple[Saved, State, list[Fact]]] = field(default_factory=dict)
     journal: JournalClient | None = None
-    learned: list[Fact] = field(default_factory=list)
-    """The facts that its journal has told."""
 
 
 class Task:

@@ -32,7 +32,6 @@ _SEARCHED_FROM = {
     "skips are not compared": 15,
     "the clock is read last": 257,
     "unanswered estimates are forgotten": 180,
-    "what goes on is not noted": 310,
 }
 
 

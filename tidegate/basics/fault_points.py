@@ -21,8 +21,8 @@ VARIABLE = "TIDEGATE_FAULT_POINT"
 # state is not saved yet.
 POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
 # Of an open batch of ingest, which meets all others too except "piece read" in each of its rounds: the journal has closed what was read,
-# and nothing of it is judged yet.
-OPEN_POINTS = ("open piece closed",)
+# and it is not noted yet; it is noted, and nothing of it is judged yet.
+OPEN_POINTS = ("open piece closed", "open piece noted")
 # The points of a batch for a store. It is cut; its rows were sent; its progress was sent; the store has committed both, and the copier does
 # not know it yet.
 STORE_POINTS = ("batch cut", "rows sent", "progress sent", "batch written")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -23,6 +23,7 @@ from ingest.cti_imports import ImportedInput
 from ingest.journal.client import JournalClient
 from ingest.journal.known_facts import StageFacts
 from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.stage_notes import NoteReader, StageNote
 from ingest.offsets import PartitionJoin, PlannedPosition
 from ingest.skips import Skip
 from ordering.errors import RefusedError, TidegateError
@@ -86,20 +87,25 @@ class Driver:
 
     def __init__(self, plan: IngestPlan, at: PlannedPosition | None = None) -> None:
         self.plan, self.at = plan, at or plan.starts[RAW]
-        # What the stages have closed since the last batch.
-        self.closed_between: list[tuple[Partition, PlannedPosition]] = []
+        # What the stages have noted since the last batch.
+        self.noted: list[StageNote] = []
         # Whether some still go on.
         self.go_on = False
-        self.journal_client = JournalClient(plan, _LOG, read_closed=self._read_closed)
+        self.journal_client = JournalClient(plan, _LOG, notes=cast(NoteReader, self))
         self.first = 0
         # Where an open batch stands, and what it has told.
         self.judged: int | None = None
         self.told: StageFacts | None = None
 
-    def _read_closed(self) -> list[tuple[Partition, PlannedPosition]]:
+    def read(self) -> list[StageNote]:
+        """As ``NoteReader``: what nobody has waited for is not known yet."""
+        return []
+
+    def read_all(self) -> list[StageNote]:
+        """As ``NoteReader``."""
         if self.go_on:
             raise TidegateError("a task goes on", code="TG-JOURNAL-BUSY")
-        return self.closed_between
+        return self.noted
 
     def begin(self) -> None:
         """Begin a pass."""
@@ -321,7 +327,7 @@ def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_serv
     assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
 
 
-def test_what_stages_have_closed_between_two_batches_is_planned_without_the_journal_with_its_facts(own_server: Server) -> None:
+def test_what_stages_have_noted_is_planned_without_the_journal_with_its_facts(own_server: Server) -> None:
     """They have judged it with facts that this driver has not seen; while they may still do so it plans nothing."""
     driver = Driver(plan_of(own_server))
     assert driver.plan_to(20)
@@ -330,7 +336,7 @@ def test_what_stages_have_closed_between_two_batches_is_planned_without_the_jour
     with pytest.raises(TidegateError, match="TG-JOURNAL-BUSY"):
         driver.plan_to(30)
     noted_us = driver.at.spans[-1][1] + 5
-    driver.go_on, driver.closed_between = False, [(RAW, PlannedPosition(25, spans=((20, noted_us),)))]
+    driver.go_on, driver.noted = False, [StageNote(RAW, 20, PlannedPosition(25, spans=((20, noted_us),)))]
     assert driver.plan_to(30)
     assert (20, noted_us) in driver.at.spans
     own_server.start()
@@ -339,11 +345,11 @@ def test_what_stages_have_closed_between_two_batches_is_planned_without_the_jour
     assert (20, noted_us) in kinds(driver.journal(), FactKind.CLOCK)
 
 
-def test_what_stages_have_closed_between_two_batches_is_given_back_to_an_emptied_journal(own_server: Server) -> None:
+def test_what_stages_have_noted_is_given_back_to_an_emptied_journal(own_server: Server) -> None:
     """Nobody may journal another estimate where it was judged, and the facts by which it was judged are there again."""
     driver = Driver(plan_of(own_server))
     assert driver.plan_to(20)
-    driver.closed_between = [(RAW, PlannedPosition(25, marks=((20, 5_000),), spans=((20, driver.at.spans[-1][1] + 5),)))]
+    driver.noted = [StageNote(RAW, 20, PlannedPosition(25, marks=((20, 5_000),), spans=((20, driver.at.spans[-1][1] + 5),)))]
     redis.Redis(port=own_server.port, protocol=2).flushall()
     assert driver.plan_to(22)
     facts = driver.journal()
@@ -361,7 +367,7 @@ def test_a_new_driver_waits_for_the_end_of_what_goes_on_only_if_the_journal_has_
     assert heir.plan_to(22)
     redis.Redis(port=own_server.port, protocol=2).flushall()
     heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
-    heir.go_on, heir.closed_between = True, [(RAW, PlannedPosition(25, spans=((20, driver.at.spans[-1][1] + 5),)))]
+    heir.go_on, heir.noted = True, [StageNote(RAW, 20, PlannedPosition(25, spans=((20, driver.at.spans[-1][1] + 5),)))]
     with pytest.raises(TidegateError, match="TG-JOURNAL-BUSY"):
         heir.plan_to(22)
     assert heir.journal() == []

@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+import redis
 from simulation.world import Producer
 from support.between_batches import Between
 from support.ingest_plans import ingest_plan, input_settings
@@ -26,6 +27,8 @@ from support.valkey_server import Server
 
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
+from ingest.journal import connection, rebuild, stage_notes
+from ingest.journal.rebuild import TopicFacts, restore_facts
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.planned_range import IngestRange
@@ -39,9 +42,10 @@ from ingest.stage import open_batch, processor
 from ingest.stage.memory import JobMemory
 from ingest.stage.open_batch import OpenRange
 from ingest.stage.processor import IngestStage
+from ingest.start.resume import restore_lost_facts
 from ordering.model.state import Delta, State
-from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import Raise
+from ordering.protocol.facts import Fact, FactKind, text_digest
+from ordering.protocol.journal import Close, PlanningTime, Raise
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from tidegate.platform.checkpoint import open_batches
 from tidegate.platform.checkpoint.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
@@ -105,12 +109,17 @@ class World:
     # After so many rounds somebody asks for the end of the open batch.
     rounds_left: int = 0
     folder: Path = Path()
+    # How often the journal is emptied at a step, and what does it.
+    empties: float = 0.0
+    empty: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.topic = [[] for _ in range(self.outputs)]
 
     def step(self) -> None:
         """Die here if it is time."""
+        if self.empties and self.chance.random() < self.empties:
+            self.empty()
         self.steps_left -= 1
         if self.steps_left <= 0:
             self.steps_left = 10**9
@@ -250,7 +259,6 @@ class Job:
 
     def __init__(self, plan: IngestPlan, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plan, self.world, self.store, self.between = plan, world, Store(world.chance), Between(world.chance)
-        self.journal = RedisJournal.open(plan.redis)
         self.offset = IngestOffset(plan.starts)
         self.batch, self.opened, self.died = 0, 0, 0
         self.judged: dict[Partition, int] = dict.fromkeys(world.logs, 0)
@@ -284,6 +292,32 @@ class Job:
         self.planner = IngestPlanner(self.plan)
         self.planner.__dict__["_admin"] = self._brokers
 
+    @property
+    def journal(self) -> RedisJournal:
+        """A connection of others, which have seen nothing of what the journal may have lost."""
+        return RedisJournal.open(self.plan.redis)
+
+    def restore(self) -> None:
+        """Restore what the journal has lost, as a new driver does."""
+        restore_lost_facts(self.plan, cast(Any, self._brokers), self.journal, self.offset.partitions)
+
+    def read_topic_facts(self, *_: Any) -> dict[int, TopicFacts]:
+        """As ``ingest.journal.rebuild`` does."""
+        found: dict[int, TopicFacts] = {}
+        for output, rows in enumerate(self.world.topic):
+            for row in rows:
+                if len(row[2]) != EVENT_HEADER_BYTES:
+                    cti = decode_cti(row[2], _plain(row[3]), output)
+                    known = found.setdefault(cti.number, TopicFacts())
+                    known.merged.add([Fact(FactKind.CLOSED, cti.next_offset, 0), *getattr(row, "facts", ())])
+                    known.origin = cti.number, text_digest("raw")
+        return found
+
+    def end_between(self, folder: Path) -> bool:
+        """Wait until nothing goes on after the last batch."""
+        self._go_on()
+        return True
+
     def run_batch(self) -> bool:
         """Plan a batch and run it until it is committed; return False if there was nothing to do."""
         end = IngestOffset.from_json(self.planner.plan_end(self.offset.to_json()))
@@ -296,6 +330,7 @@ class Job:
             self.writer.real.trickle()
             self.store.attempt = {}
             self.begin(stays_open=not self.dies_at_commit and self.world.chance.random() < 0.5)
+            self.restore()
             self.dies_at_commit = False
         self.offset, self.batch = end, self.batch + 1
         if self.world.chance.random() < 0.5:
@@ -309,6 +344,7 @@ class Job:
             self.died += 1
             self.writer.real.trickle()
             self.begin()
+            self.restore()
 
     def _attempt(self, end: IngestOffset) -> bool:
         (handed,) = self.planner.partitions(self.offset.to_json(), end.to_json())
@@ -436,18 +472,28 @@ def estimate(job: Job) -> None:
         job.journal.execute([Raise(FactKind.ESTIMATE, job.plan.journal_key(partition), log.end, raised_us)])
 
 
-def play(job: Job, *, estimates: bool = True) -> None:
-    """Run batches of all kinds until everything is judged; *estimates*: others make some."""
+def close(job: Job) -> None:
+    """Another job judges all that is there."""
+    plan = job.plan
+    now = PlanningTime(plan.settings.planning_kind, time.time_ns() // 1000, plan.clock_slack_us)
+    job.journal.execute([Close(plan.journal_key(partition), log.end, now) for partition, log in job.world.logs.items()])
+
+
+def play(job: Job, *, estimates: bool = True, closes: bool = False) -> None:
+    """Run batches of all kinds until everything is judged; *estimates*: others make some; *closes*: they judge records too."""
     world = job.world
     while min(job.judged.values()) < EVENTS:
         world.grow()
         if estimates and world.chance.random() < 0.4:
             estimate(job)
+        if closes and world.chance.random() < 0.2:
+            close(job)
         world.rounds_left = world.chance.randint(1, 25)
         # The first batches die in any case.
         world.steps_left = world.chance.randint(3, 60) if job.died < 2 or world.chance.random() < 0.4 else 10**9
         if world.chance.random() < 0.2:
             job.begin(stays_open=world.chance.random() < 0.7)
+            job.restore()
         job.run_batch()
 
 
@@ -472,6 +518,51 @@ def test_events_do_not_depend_on_where_open_batches_are_cut(
     assert job.opened, "batches stayed open"
     assert job.died, "processes died"
     assert (job.between.rounds > 0, job.store.kept > 0) == (True, True), "work went on between batches, and was taken over"
+    check_law(job)
+
+
+def empty_at_any_moment(job: Job, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Let the journal be emptied at any step; the count that is returned has risen by one each time."""
+    emptied = itertools.count()
+
+    def empty() -> None:
+        next(emptied)
+        redis.Redis(port=server.port, protocol=2).flushall()
+
+    monkeypatch.setattr(stage_notes, "all_have_ended", job.end_between)
+    monkeypatch.setattr(rebuild, "read_topic_facts", job.read_topic_facts)
+    monkeypatch.setattr(connection, "_RETRY_S", 0.0)
+    monkeypatch.setattr(planner, "_RETRY_S", 0.0)
+    job.world.empties, job.world.empty = 0.03, empty
+    return emptied
+
+
+def rebuild_emptied(job: Job) -> None:
+    """Bring back all facts. What was judged long ago is unknown to a planner that began in the middle; the topic tells it."""
+    job.world.empties = 0.0
+    job.begin()
+    job.restore()
+    job.planner.plan_end(job.offset.to_json())
+    rebuilt = restore_facts(job.plan, job.journal, job.read_topic_facts())
+    assert not any(rebuilt.contradicted.values())
+
+
+@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.deep) for seed in range(3)), 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_do_not_depend_on_a_journal_that_is_emptied(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+) -> None:
+    """
+    Level 1: the journal is emptied at any moment while others make estimates, batches are open and processes die. What counted for an event
+    counts in every repetition, and is in the journal at the end.
+    """
+    tasks, settings = KINDS[kind]
+    plan = plan_of(server, tmp_path, tasks, **settings)
+    job = Job(plan, world_of(100 + 10 * seed + list(KINDS).index(kind), plan), monkeypatch)
+    emptied = empty_at_any_moment(job, server, monkeypatch)
+    play(job, closes=True)
+    assert (job.opened > 0, job.died > 0, next(emptied) > 0) == (True, True, True)
+    rebuild_emptied(job)
     check_law(job)
 
 
@@ -517,8 +608,6 @@ def test_an_open_batch_ends_when_the_journal_goes_away(tmp_path: Path, monkeypat
         assert 0 < min(judged.values()) < EVENTS
         own.start()
         job.begin()
-        job.journal.close_connection()
-        job.journal = RedisJournal.open(plan.redis)
         play(job)
         check_law(job)
     finally:
@@ -581,13 +670,13 @@ class Clocked(World):
         return self.now_us - 1_690_000_000_000_000
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_estimates_of_open_batches_and_of_the_planner_hold(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """
     Level 1: whoever makes an estimate, and whenever it dies, no record that comes later has arrived before it; and the events are those of
-    one uncut walk with these estimates.
+    one uncut walk with these estimates. With half of the seeds the journal is emptied at any moment.
     """
     settings = {"idle_cadence": "100ms", "idle_margin": "20ms", "over": "k"} if seed else {"idle_cadence": "100ms", "idle_margin": "20ms"}
     plan = replace(plan_of(server, tmp_path, 1 + seed % 2, **settings), estimates=frozenset({"raw"}))
@@ -606,8 +695,12 @@ def test_estimates_of_open_batches_and_of_the_planner_hold(
 
     monkeypatch.setattr(OpenRange, "estimate", note)
     job = Job(plan, world, monkeypatch)
+    emptied = empty_at_any_moment(job, server, monkeypatch) if seed >= 3 else None
     play(job, estimates=False)
     assert (job.opened > 0, job.died > 0) == (True, True)
+    if emptied is not None:
+        assert next(emptied), "the journal was emptied"
+        rebuild_emptied(job)
     assert made_open, "open batches have made estimates"
     made = {
         (partition, position, us)

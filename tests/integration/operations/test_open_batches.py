@@ -99,8 +99,8 @@ def test_work_goes_on_between_open_batches(stack: Stack, tmp_path: Path) -> None
         half = len(raws) // 2
         job.until(lambda: len(read_ordered(stack.bootstrap, ordered, PARTITIONS).all_events()) >= half, "half of the events")
         job.kill()
-        noted = [path.read_text() for path in space.folder.rglob("closed_between_*.jsonl")]
-        assert any(noted), "records were closed between two batches"
+        noted = [path.read_text() for path in space.folder.rglob("stage_notes_*.jsonl")]
+        assert any(noted), "what open batches have closed is noted"
         summary = space.start("ingest", "events", *TASKS, "--until-end").finish()
     assert summary["events_in"] == len(raws)
     found = read_ordered(stack.bootstrap, ordered, PARTITIONS)
