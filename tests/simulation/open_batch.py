@@ -200,16 +200,14 @@ class OpenTask(Task):
             yield from estimates.raise_silent({self.number: here}, self._clock(), self._reach, {})
         except UnreachableError:
             estimates.raised = {}
-        if world.broker_away:
-            return None
         journal = self.memory.journal
-        if journal is not None and journal.is_emptied:
-            self.memory.journal = None
-            return None
         self._range.lost_answer = journal is not None and self.number in journal.unsure
         raised = estimates.raised.get(self.number)
         if raised is None:
-            return False
+            is_emptied = journal is not None and journal.is_emptied
+            if is_emptied:
+                self.memory.journal = None
+            return None if is_emptied or world.broker_away else False
         self._note(raised)
         self._use(raised)
         world.happened["estimate of an open batch"] += 1
