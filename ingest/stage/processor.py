@@ -24,7 +24,7 @@ from ingest.stage.range_walk import RangeWalk
 from ordering.model.state import State
 from ordering.protocol.punctuation import Cti
 from tidegate.basics.fault_points import pause_at
-from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
+from tidegate.platform.checkpoint.between_batches import LeftWork
 from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.checkpoint.spilling import spill
 from tidegate.platform.kafka.worker import WORKER
@@ -51,8 +51,8 @@ class IngestStage:
         # The ranges of an open batch that were walked so far; once all were, the batch.
         self._opened: list[OpenRange] = []
         self._batch: OpenBatch | None = None
-        BETWEEN_BATCHES.end()
-        self._gone_on = WORKER.memory(plan.checkpoint, _GoneOn)
+        self._left = WORKER.memory(plan.checkpoint, LeftWork[RangeWalk])
+        self._left.end()
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
@@ -75,7 +75,7 @@ class IngestStage:
         """Walk the planned range."""
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
-        gone_on = self._gone_on.pop(planned.number, None)
+        gone_on = self._left.pop(planned.number)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         tally = gone_on.tally if gone_on is not None and gone_on.is_of(state) else None
         producer = WORKER.producer(self._plan.kafka)
@@ -149,9 +149,9 @@ class IngestStage:
         pause_at("walked")
         JobMemory.of(self._plan).keep_wait(time.perf_counter() - start_s)
         if self._batch is not None and self._batch.may_go_on:
-            self._gone_on.clear()
-            self._gone_on.update({opened.planned.number: opened.walk for opened in self._opened})
-            BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
+            walks = {opened.planned.number: opened.walk for opened in self._opened}
+            job = self._plan.checkpoint
+            self._left.go_on(Path(job), walks, partial(self._go_on, self._batch), partial(forget_value, job))
 
     def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
         for opened in self._opened:
@@ -161,15 +161,6 @@ class IngestStage:
         with bind_fields(input=self._plan.settings.name), self._forgotten_on_failure(*planned):
             batch.go_on(is_over)
 
-    def _forget(self) -> None:
-        self._gone_on.clear()
-        for opened in self._opened:
-            forget_value(self._plan.checkpoint, opened.planned.number)
-
     def _drop_producers(self) -> None:
         WORKER.drop_producer(self._plan.kafka)
         drop_letter_writers(self._plan)
-
-
-class _GoneOn(dict[int, RangeWalk]):
-    """By number: the walks that have gone on since the last batch, for the next one."""

@@ -29,7 +29,7 @@ from query.stage.planned_range import QueryRange
 from tidegate.basics.budget import BUDGET
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
-from tidegate.platform.checkpoint.between_batches import BETWEEN_BATCHES
+from tidegate.platform.checkpoint.between_batches import LeftWork
 from tidegate.platform.checkpoint.open_batches import write_report
 from tidegate.platform.kafka.dead_letters import DeadLetter
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
@@ -61,8 +61,8 @@ class QueryStage:
         self._opened: list[BucketRun] = []
         self._batch: OpenBatch | None = None
         self._question = DetailQuestion(Path(plan.checkpoint))
-        BETWEEN_BATCHES.end()
-        self._gone_on = WORKER.memory(plan.checkpoint, _GoneOn)
+        self._left = WORKER.memory(plan.checkpoint, LeftWork[BucketRun])
+        self._left.end()
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
@@ -87,7 +87,7 @@ class QueryStage:
     def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketRun:
         """Read the planned ranges and write what is final; save the bucket, unless the batch stays open."""
         plan, number = self._plan, ranges[0].bucket
-        gone_on = self._gone_on.pop(number, None)
+        gone_on = self._left.pop(number)
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
 
         def save() -> None:
@@ -142,20 +142,14 @@ class QueryStage:
         """Let a batch that has stayed open go on until the next one begins. Each bucket has waited for its own results."""
         # A batch takes up new versions of reference data at its beginning; and an engine of JavaScript belongs to its thread.
         if self._batch is not None and not self._plan.references and not self._plan.functions:
-            self._gone_on.clear()
-            self._gone_on.update({run.number: run for run in self._opened})
-            BETWEEN_BATCHES.go_on(Path(self._plan.checkpoint), partial(self._go_on, self._batch), self._forget)
+            runs, job = {run.number: run for run in self._opened}, self._plan.checkpoint
+            self._left.go_on(Path(job), runs, partial(self._go_on, self._batch), partial(forget_value, job))
 
     def _go_on(self, batch: OpenBatch, is_over: Callable[[], bool]) -> None:
         for run in self._opened:
             run.count_anew()
         with bind_fields(output=self._plan.name), self._forgotten_on_failure({log for run in self._opened for log in run.logs}):
             batch.go_on(is_over)
-
-    def _forget(self) -> None:
-        self._gone_on.clear()
-        for run in self._opened:
-            forget_value(self._plan.checkpoint, run.number)
 
 
 def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -389,7 +383,3 @@ class BucketRun:
             next_offsets={log: self.next_offset(log) for log in bucket.readers} if open_batch >= 0 else {},
         )
         return replace(report, **changed)
-
-
-class _GoneOn(dict[int, BucketRun]):
-    """By bucket: what has gone on since the last batch, for the next one."""

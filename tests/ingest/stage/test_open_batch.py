@@ -47,7 +47,7 @@ from ordering.model.state import Delta, State
 from ordering.protocol.facts import Fact, FactKind, text_digest
 from ordering.protocol.journal import Close, PlanningTime, Raise
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
-from tidegate.platform.checkpoint import open_batches
+from tidegate.platform.checkpoint import between_batches, open_batches
 from tidegate.platform.checkpoint.open_batches import OpenReports, forget_stop, request_end, request_stop, write_report
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.kafka.records import Records
@@ -272,7 +272,7 @@ class Job:
         monkeypatch.setattr(processor.WORKER, "dead_letters", lambda *_: _Letters())
         monkeypatch.setattr(processor.WORKER, "drop_reader", lambda *_: None)
         monkeypatch.setattr(IngestStage, "_drop_producers", lambda _: None)
-        monkeypatch.setattr(processor, "BETWEEN_BATCHES", self.between)
+        monkeypatch.setattr(between_batches, "BETWEEN_BATCHES", self.between)
         monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
         monkeypatch.setattr(open_batch, "Admin", lambda *_: brokers)
         monkeypatch.setattr(open_batch, "_ROUND_OF_CTI_S", 0.0)

@@ -34,7 +34,7 @@ from query.stage.open_positions import keep_positions
 from query.stage.planned_range import QueryRange
 from query.stage.planner import QueryPlanner
 from query.stage.processor import QueryStage
-from tidegate.platform.checkpoint import open_batches
+from tidegate.platform.checkpoint import between_batches, open_batches
 from tidegate.platform.checkpoint.open_batches import request_end
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.worker import Worker
@@ -217,7 +217,7 @@ class Job:
         )
         monkeypatch.setattr(processor, "WORKER", worker)
         monkeypatch.setattr("query.stage.memory.WORKER", worker)
-        monkeypatch.setattr(processor, "BETWEEN_BATCHES", self.between)
+        monkeypatch.setattr(between_batches, "BETWEEN_BATCHES", self.between)
         monkeypatch.setattr(processor, "batch_of_task", lambda: {"batch": self.batch})
         waits = dict.fromkeys(("_WAIT_MS", "_WATCHED_WAIT_MS", "_SHORT_WAIT_MS"), 0)
         for name, value in {"_LOOK_EVERY_S": 0.0, "_ROUND_MIN_S": 0.0, "_ROUND_MAX_S": 0.0, **waits}.items():

@@ -16,9 +16,10 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -32,6 +33,7 @@ _ROUND_S, _LOOK_EVERY_S = 1.0, 0.01
 _LOCK_FILE = "between_batches"
 
 IsOver = Callable[[], bool]
+Part = TypeVar("Part")
 
 
 class BetweenBatches:
@@ -77,6 +79,32 @@ class BetweenBatches:
 
 
 BETWEEN_BATCHES = BetweenBatches()
+
+
+class LeftWork(Generic[Part]):
+    """What the tasks of one job leave in this process: parts by number, with which the work goes on until the next task takes them over."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, Part] = {}
+
+    def end(self) -> None:
+        """End the work of this process, and wait for its last round."""
+        BETWEEN_BATCHES.end()
+
+    def pop(self, number: int) -> Part | None:
+        """Return a part as the work has left it, once; None if there is none."""
+        return self._parts.pop(number, None)
+
+    def go_on(self, folder: Path, parts: Mapping[int, Part], work: Callable[[IsOver], None], forget_state: Callable[[int], None]) -> None:
+        """Go on with *parts* (:meth:`BetweenBatches.go_on`). If the work fails they are forgotten, each with its state in memory."""
+        self._parts = dict(parts)
+
+        def forget() -> None:
+            self._parts.clear()
+            for number in parts:
+                forget_state(number)
+
+        BETWEEN_BATCHES.go_on(folder, work, forget)
 
 
 def run_or_forget(work: Callable[[], None], forget: Callable[[], None]) -> None:
