@@ -815,10 +815,10 @@ def test_what_says_how_to_reach_redis_holds_together() -> None:
 
 def test_settings_travel_to_workers() -> None:
     """A pickled copy is equal, secrets and origins included."""
-    settings = read(FLIGHTS, env={"TIDEGATE_REDIS__URL": "redis://:pass@cache"})
+    settings = read(FLIGHTS, env={"TIDEGATE_REDIS__URL": "redis://:canary-pass@cache"})
     copy = pickle.loads(pickle.dumps(settings))
     assert copy == settings
-    assert copy.redis.connection_url() == "redis://:pass@cache"
+    assert copy.redis.connection_url() == "redis://:canary-pass@cache"
     assert copy.origins() == settings.origins()
 
 
