@@ -20,7 +20,7 @@ from ingest.journal.impossible_facts import FactBounds, mend_journal
 from ingest.journal.known_facts import FactMemory, KnownFacts
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
 from ordering.errors import TidegateError
-from ordering.protocol.facts import Fact, FactKind
+from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Call, ImpossibleFactError, JournalKey, JournalWipedError, Read, ReadClosed
 from ordering.ticks import INFINITY, NEVER
 from tidegate.platform.settings.tables.redis import RedisSettings
@@ -34,12 +34,15 @@ class JournaledFacts(NamedTuple):
     imports: list[tuple[int, int]]
     planning_times: list[tuple[int, int]]
 
+    def by_kind(self, planning_kind: FactKind) -> dict[FactKind, list[tuple[int, int]]]:
+        """Return the facts of each kind."""
+        return {FactKind.ESTIMATE: self.estimates, FactKind.IMPORT: self.imports, planning_kind: self.planning_times}
+
     def lacks(self, memory: FactMemory, start: int) -> bool:
         """Return whether one of the facts from the position *start* on is missing that this job knows."""
-        told = {FactKind.ESTIMATE: self.estimates, FactKind.IMPORT: self.imports, memory.planning_kind: self.planning_times}
         return any(
             journaled.get(position, NEVER) < value
-            for kind, journaled in ((kind, dict(marks)) for kind, marks in told.items())
+            for kind, journaled in ((kind, dict(marks)) for kind, marks in self.by_kind(memory.planning_kind).items())
             for position, value in memory.between(kind, start, INFINITY)
             if position >= start
         )
@@ -93,10 +96,8 @@ class CatchUp:
             self._losses[partition] = self._losses.get(partition, 0) + 1
         self._give_back(journal, lacking)
         for partition in new:
-            memory = known.memory(partition)
-            memory.remember(FactKind.ESTIMATE, journaled[partition].estimates)
-            memory.remember(FactKind.IMPORT, journaled[partition].imports)
-            memory.remember(known.planning_kind, journaled[partition].planning_times)
+            for kind, marks in journaled[partition].by_kind(known.planning_kind).items():
+                known.memory(partition).remember(kind, marks)
             judged = known.judged_to(partition) if partition in behind else 0
             known.closed[partition] = max(journaled[partition].closed, judged)
         self._compared |= set(new)
@@ -109,12 +110,7 @@ class CatchUp:
     def _check(self, partition: Partition, journaled: JournaledFacts) -> None:
         known, now_us = self._known, _wall_us()
         self._bounds.check_closed(partition, journaled.closed)
-        marks_by_kind = {
-            FactKind.ESTIMATE: journaled.estimates,
-            FactKind.IMPORT: journaled.imports,
-            known.planning_kind: journaled.planning_times,
-        }
-        for kind, marks in marks_by_kind.items():
+        for kind, marks in journaled.by_kind(known.planning_kind).items():
             self._bounds.check_marks(partition, kind, marks, known.memory(partition), now_us)
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey], error: JournalWipedError) -> None:
@@ -197,14 +193,11 @@ class CatchUp:
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         known = self._known
         for partition in partitions:
-            memory = known.memory(partition)
             below = 0 if known.is_fresh(partition) else max(known.judged_to(partition), known.closed.get(partition, 0))
-            closing = [Fact(FactKind.CLOSED, below, 0)]
-            contradicted = journal.restore(known.key(partition), memory.facts(imports=False) + closing)
+            import_key = known.import_key(partition) if self._plan.imported is not None else None
+            contradicted = known.memory(partition).restore(journal, known.key(partition), import_key, below)
             # Verdicts may differ slightly without harm; arrival stamps may not.
             self._report_conflicts(partition, contradicted if known.stamps_arrivals else 0)
-            if self._plan.imported is not None:
-                journal.restore(known.import_key(partition), memory.facts(imports=True) + closing)
             known.unclosed.pop(partition, None)
 
     def _give_back_own(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:

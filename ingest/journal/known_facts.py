@@ -16,7 +16,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.stage_notes import NoteReader, StageNote
 from ingest.offsets import Marks, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import JournalKey
+from ordering.protocol.journal import Journal, JournalKey
 from ordering.ticks import INFINITY
 
 # Per partition and kind; some megabytes. Enough for hours of idle estimates at the default cadence, if a record follows each.
@@ -102,6 +102,17 @@ class FactMemory:
         """Return the imports, or all other facts: they have separate keys in the journal."""
         kinds = [kind for kind in FactKind if (kind is FactKind.IMPORT) == imports]
         return [Fact(kind, *mark) for kind in kinds for mark in self._kinds[kind].values.items()]
+
+    def restore(self, journal: Journal, key: JournalKey, import_key: JournalKey | None, closed: int) -> int:
+        """
+        Give all facts to a journal that has lost some, and close what lies below *closed*; imports have a key of their own, None if there
+        are none. Return how many facts it holds with another value, imports aside.
+        """
+        closing = Fact(FactKind.CLOSED, closed, 0)
+        contradicted = journal.restore(key, [*self.facts(imports=False), closing])
+        if import_key is not None:
+            journal.restore(import_key, [*self.facts(imports=True), closing])
+        return contradicted
 
     def forget_below(self, position: int) -> None:
         """Forget facts below *position*, except the planning time in force there and facts without a position."""

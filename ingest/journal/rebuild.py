@@ -130,14 +130,12 @@ def restore_notes(plan: IngestPlan, journal: Journal) -> None:
     closed: dict[Partition, int] = {}
     for partition, start, end in NoteReader(Path(plan.checkpoint)).read():
         memories.setdefault(partition, FactMemory(plan.settings.planning_kind)).remember_closed(start, end)
-        closed[partition] = end.next_offset
+        # What went on after a batch may have come further than the task that followed in another process.
+        closed[partition] = max(closed.get(partition, 0), end.next_offset)
     for partition, memory in memories.items():
-        if partition[0] not in plan.topic_ids:
-            continue
-        closing = Fact(FactKind.CLOSED, closed[partition], 0)
-        journal.restore(plan.journal_key(partition), [*memory.facts(imports=False), closing])
-        if plan.imported is not None:
-            journal.restore(plan.import_key(partition), [*memory.facts(imports=True), closing])
+        if partition[0] in plan.topic_ids:
+            import_key = plan.import_key(partition) if plan.imported is not None else None
+            memory.restore(journal, plan.journal_key(partition), import_key, closed[partition])
 
 
 def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:

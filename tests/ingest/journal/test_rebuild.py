@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from support.journals import MemoryJournal
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
 from ingest.journal.known_facts import FACTS_MAX, FactMemory
-from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
+from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, restore_notes, roster_members
+from ingest.journal.stage_notes import StageNote, StageNotes
+from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, text_digest
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
@@ -71,6 +74,17 @@ def test_what_another_journaled_in_the_meantime_stays_and_is_counted() -> None:
     would, done = restore_facts(plan, journal, found, dry_run=True), restore_facts(plan, journal, found)
     assert would.contradicted == done.contradicted == {RAW: 1}
     assert journal.stamps(plan.journal_key(RAW), 0, 9) == [(0, 2_000), (5, 3_000)]
+
+
+def test_what_the_stage_has_noted_is_given_back_up_to_where_anyone_has_come(tmp_path: Path) -> None:
+    """What went on after a batch had come further than the next batch, in another process; notes of other topics are left alone."""
+    plan, journal = replace(plan_of(), checkpoint=str(tmp_path)), MemoryJournal()
+    first, estimate = PlannedPosition(9, marks=((7, 700),), spans=((4, 900),)), PlannedPosition(5, frontier_us=800)
+    StageNotes(tmp_path, 1, 0).add([StageNote(RAW, 4, first)])
+    StageNotes(tmp_path, 2, 0).add([StageNote(RAW, 5, estimate), StageNote(("gone", 0), 0, PlannedPosition(3))])
+    restore_notes(plan, journal)
+    facts = [Fact(FactKind.ESTIMATE, 5, 800), Fact(FactKind.ESTIMATE, 7, 700), Fact(FactKind.CLOSED, 9, 0), Fact(FactKind.CLOCK, 4, 900)]
+    assert set(journal.dump(plan.journal_key(RAW))) == set(facts)
 
 
 def test_the_larger_of_two_estimates_at_the_first_open_position_is_given_back() -> None:
