@@ -135,7 +135,7 @@ class IngestPlanner(RangePlanner):
         while True:
             end = self._try_to_advance(offset)
             if end != offset:
-                self._lookout.rest()
+                self._lookout.stop_fetching()
             # If nothing is planned, Spark asks again; but in a run to the present end Spark would take that for the end and stop.
             if end != offset or not self._plan.until_end:
                 return end.to_json()

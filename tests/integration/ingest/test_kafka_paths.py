@@ -423,7 +423,7 @@ def test_a_lookout_wakes_with_the_next_record(properties: dict[str, str], path: 
         lookout.wait(ends, 600.0)
         sending.join()
         ends[topic, partition] = 1
-    lookout.rest()
+    lookout.stop_fetching()
 
 
 def test_a_lookout_that_fails_says_so_and_looks_again(properties: dict[str, str], path: str) -> None:
@@ -437,7 +437,7 @@ def test_a_lookout_that_fails_says_so_and_looks_again(properties: dict[str, str]
                 lookout.wait({(topic, 0): end}, 10.0)
         assert len({log["reason"] for log in logs}) == len(logs) == (path == "auto"), logs
     lookout.wait({(topic, 0): 0}, 60.0)
-    lookout.rest()
+    lookout.stop_fetching()
 
 
 def test_a_lookout_wakes_for_a_descriptor(properties: dict[str, str]) -> None:
@@ -447,6 +447,6 @@ def test_a_lookout_wakes_for_a_descriptor(properties: dict[str, str]) -> None:
     os.write(asks, b"!")
     lookout = Lookout(properties)
     lookout.wait({(topic, 0): 0}, 60.0, heard)
-    lookout.rest()
+    lookout.stop_fetching()
     for descriptor in (heard, asks):
         os.close(descriptor)

@@ -58,12 +58,12 @@ class Lookout:
         except (KafkaException, TidegateError) as error:
             # Those who ask the brokers meet the same, and know what to do.
             self._warn(str(error))
-            self.rest()
+            self.stop_fetching()
             time.sleep(max(min(until_s - time.monotonic(), _BLIND_WAIT_S), 0.0))
 
     def _go_to(self, ends: Mapping[tuple[str, int], int]) -> None:
         if self._ends != ends:
-            self.rest()
+            self.stop_fetching()
             for partition in ends:
                 self._readers[partition] = RangeReader(self._kafka, *partition, False, _PREFETCH_BYTES, self._connections, overrides=_HELD)
             self._ends = dict(ends)
@@ -71,7 +71,7 @@ class Lookout:
     def _finds_record(self) -> bool:
         found = any(reader.read_on(self._ends[partition], 0) is not None for partition, reader in self._readers.items())
         if found:
-            self.rest()
+            self.stop_fetching()
         return found
 
     def _warn(self, reason: str) -> None:
@@ -79,7 +79,7 @@ class Lookout:
             _log.warning("waiting for records by asking the brokers", reason=reason)
         self._failure = reason
 
-    def rest(self) -> None:
+    def stop_fetching(self) -> None:
         """Fetch no more until the next wait; the connections stay."""
         for reader in self._readers.values():
             reader.close()

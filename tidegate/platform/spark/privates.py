@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.platform.spark.silent_collection import SilentCollection
+from tidegate.platform.spark.launch.silent_collection import SilentCollection
 
 # Python workers import this module for its constants only, so functions import their modules themselves.
 if TYPE_CHECKING:

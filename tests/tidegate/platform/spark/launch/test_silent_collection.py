@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.platform.spark.silent_collection import SilentCollection
+from tidegate.platform.spark.launch.silent_collection import SilentCollection
 
 
 def test_garbage_is_collected_once_in_a_silence() -> None:
